@@ -1,0 +1,169 @@
+package message
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Types that JSON cannot tell apart are written as an object with one member of these names.
+const (
+	jsonBytes = "$bytes"
+	jsonTime  = "$time"
+	jsonFloat = "$float"
+)
+
+// HeadersJSON encodes headers as the outbox table keeps them; nil when there are none. Integers keep their
+// 64 bits, a float stays a float, bytes and times are tagged ({"$bytes": base64}, {"$time": RFC 3339}).
+func HeadersJSON(h Headers) ([]byte, error) {
+	table, err := h.table()
+	if err != nil || len(table) == 0 {
+		return nil, err
+	}
+	return json.Marshal(tagged(table))
+}
+
+func tagged(value any) any {
+	switch v := value.(type) {
+	case []byte:
+		return map[string]any{jsonBytes: base64.StdEncoding.EncodeToString(v)}
+	case time.Time:
+		return map[string]any{jsonTime: v.UTC().Format(time.RFC3339)}
+	case float64:
+		return taggedFloat(v)
+	case []any:
+		list := make([]any, len(v))
+		for i, field := range v {
+			list[i] = tagged(field)
+		}
+		return list
+	case amqp.Table:
+		return taggedMap(v)
+	default:
+		return v
+	}
+}
+
+func taggedMap(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m))
+	for name, field := range m {
+		out[name] = tagged(field)
+	}
+	return out
+}
+
+// taggedFloat keeps a float with a whole value from coming back as an integer, and carries what JSON has
+// no number for.
+func taggedFloat(f float64) any {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return map[string]any{jsonFloat: strconv.FormatFloat(f, 'g', -1, 64)}
+	}
+	text := strconv.FormatFloat(f, 'g', -1, 64)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return json.Number(text)
+}
+
+// ParseHeadersJSON decodes what [HeadersJSON] or a caller of the SQL function wrote. A whole number is an
+// int64, any other a float64. It fails for anything that could not be sent, reserved names included.
+func ParseHeadersJSON(data []byte) (Headers, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var raw map[string]any
+	if err := decoder.Decode(&raw); err != nil {
+		return nil, fmt.Errorf("headers are not a JSON object: %w", err)
+	}
+	if decoder.More() {
+		return nil, fmt.Errorf("headers are more than one JSON object")
+	}
+	headers := make(Headers, len(raw))
+	for name, value := range raw {
+		field, err := untagged(value, 1)
+		if err != nil {
+			return nil, fmt.Errorf("header %q: %w", Clip(name, 64), err)
+		}
+		headers[name] = field
+	}
+	if _, err := headers.table(); err != nil {
+		return nil, fmt.Errorf("headers %w", err)
+	}
+	return headers, nil
+}
+
+func untagged(value any, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("nested more than %d levels deep", maxDepth)
+	}
+	switch v := value.(type) {
+	case json.Number:
+		return number(v)
+	case []any:
+		for i, field := range v {
+			var err error
+			if v[i], err = untagged(field, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return v, nil
+	case map[string]any:
+		return untaggedMap(v, depth)
+	default:
+		return v, nil
+	}
+}
+
+func untaggedMap(m map[string]any, depth int) (any, error) {
+	if len(m) == 1 {
+		for tag, value := range m {
+			if text, ok := value.(string); ok && strings.HasPrefix(tag, "$") {
+				return taggedValue(tag, text)
+			}
+		}
+	}
+	for name, field := range m {
+		var err error
+		if m[name], err = untagged(field, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func taggedValue(tag, text string) (any, error) {
+	switch tag {
+	case jsonBytes:
+		return base64.StdEncoding.DecodeString(text)
+	case jsonTime:
+		t, err := time.Parse(time.RFC3339, text)
+		return t.UTC(), err
+	case jsonFloat:
+		return strconv.ParseFloat(text, 64)
+	default:
+		return map[string]any{tag: text}, nil
+	}
+}
+
+func number(n json.Number) (any, error) {
+	if i, err := n.Int64(); err == nil {
+		return i, nil
+	}
+	if !strings.ContainsAny(n.String(), ".eE") {
+		return nil, fmt.Errorf("the number %s does not fit into 64 signed bits; send it as text", Clip(n.String(), 32))
+	}
+	f, err := n.Float64()
+	if err != nil {
+		return nil, fmt.Errorf("the number %s is out of range", Clip(n.String(), 32))
+	}
+	return f, nil
+}

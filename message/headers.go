@@ -1,0 +1,273 @@
+package message
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Names of the headers that Surefoot writes.
+const (
+	HeaderKey         = "sf-key"
+	HeaderCausationID = "sf-causation-id"
+	HeaderRequestID   = "x-request-id"
+	HeaderTraceParent = "traceparent"
+	HeaderTraceState  = "tracestate"
+
+	// HeaderAttempts counts failed attempts so far; absent means 0.
+	HeaderAttempts = "x-attempts"
+	// HeaderNotBefore (Unix milliseconds) is set when a retry must wait longer than the longest tier.
+	HeaderNotBefore = "sf-not-before"
+
+	HeaderOriginExchange   = "sf-origin-exchange"
+	HeaderOriginRoutingKey = "sf-origin-routing-key"
+	HeaderOriginQueue      = "sf-origin-queue"
+
+	HeaderErrorClass    = "sf-error-class"
+	HeaderErrorType     = "sf-error-type"
+	HeaderErrorMessage  = "sf-error-message"
+	HeaderErrorStack    = "sf-error-stack"
+	HeaderFingerprint   = "sf-error-fingerprint"
+	HeaderFirstFailedAt = "sf-first-failed-at"
+	HeaderLastFailedAt  = "sf-last-failed-at"
+	HeaderFailedHost    = "sf-failed-host"
+	HeaderFailedVersion = "sf-failed-version"
+	HeaderAttemptLog    = "sf-attempt-log"
+
+	// HeaderReprocess (RFC 3339) marks a redriven message.
+	HeaderReprocess    = "x-reprocess"
+	HeaderRedriveCount = "sf-redrive-count"
+	HeaderRedriveRun   = "sf-redrive-run"
+
+	// HeaderOutbox identifies the outbox row ("shard/id") and HeaderEpoch the lease that published it.
+	HeaderOutbox = "sf-outbox"
+	HeaderEpoch  = "sf-epoch"
+)
+
+// Headers are a user's headers. Allowed values: nil, bool, every integer type, float32, float64, string,
+// []byte, time.Time (whole seconds), []any and map[string]any or Headers of these. Integers travel as
+// int64, so an unsigned one above math.MaxInt64 is refused.
+type Headers map[string]any
+
+// maxDepth bounds nesting, so that a hostile header cannot exhaust the stack.
+const maxDepth = 16
+
+// table returns h as an AMQP table, or the reason why that cannot be.
+func (h Headers) table() (amqp.Table, error) {
+	if len(h) == 0 {
+		return nil, nil
+	}
+	for name := range h {
+		if Reserved(name) {
+			return nil, fmt.Errorf("contain %q, which is written by Surefoot or the broker; use another name", Clip(name, 64))
+		}
+	}
+	return toTable(h, 1)
+}
+
+// Reserved reports whether a header name belongs to Surefoot or to the broker, so that a user may not set it.
+func Reserved(name string) bool {
+	switch lower := strings.ToLower(name); lower {
+	case HeaderRequestID, HeaderTraceParent, HeaderTraceState, HeaderAttempts, HeaderReprocess:
+		return true
+	default:
+		return strings.HasPrefix(lower, "sf-") || BrokerOwned(lower)
+	}
+}
+
+// BrokerOwned reports whether the broker writes or interprets the header. Such headers are never
+// published again: see the package comment.
+func BrokerOwned(name string) bool {
+	switch lower := strings.ToLower(name); lower {
+	case "x-death", "x-delivery-count", "x-acquired-count", "cc", "bcc", "x-delay",
+		"x-stream-offset", "x-stream-filter-value":
+		return true
+	default:
+		return strings.HasPrefix(lower, "x-first-death-") || strings.HasPrefix(lower, "x-last-death-") ||
+			strings.HasPrefix(lower, "x-opt-")
+	}
+}
+
+func toTable(m map[string]any, depth int) (amqp.Table, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("are nested more than %d levels deep", maxDepth)
+	}
+	table := make(amqp.Table, len(m))
+	for name, value := range m {
+		if reason := textFault(name, MaxShortString); reason != "" || name == "" {
+			return nil, fmt.Errorf("contain the name %q, which is empty, not UTF-8 or over %d bytes", Clip(name, 64), MaxShortString)
+		}
+		field, err := toField(value, depth)
+		if err != nil {
+			return nil, fmt.Errorf("%w (header %q)", err, Clip(name, 64))
+		}
+		table[name] = field
+	}
+	return table, nil
+}
+
+func toField(value any, depth int) (any, error) {
+	switch v := value.(type) {
+	case nil, bool, int64, float64, []byte:
+		return v, nil
+	case string:
+		if reason := textFault(v, MaxHeaders); reason != "" {
+			return nil, fmt.Errorf("contain a text that %s", reason)
+		}
+		return v, nil
+	case time.Time:
+		return v.UTC().Truncate(time.Second), nil
+	case float32:
+		return float64(v), nil
+	case Headers:
+		return toTable(v, depth+1)
+	case map[string]any:
+		return toTable(v, depth+1)
+	case amqp.Table:
+		return toTable(v, depth+1)
+	case []any:
+		return toArray(v, depth+1)
+	default:
+		return toInteger(value)
+	}
+}
+
+func toArray(values []any, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("are nested more than %d levels deep", maxDepth)
+	}
+	fields := make([]any, len(values))
+	for i, value := range values {
+		field, err := toField(value, depth)
+		if err != nil {
+			return nil, err
+		}
+		fields[i] = field
+	}
+	return fields, nil
+}
+
+// toInteger widens every integer to int64: the client would cut an int to 32 bits without a word.
+func toInteger(value any) (any, error) {
+	switch v := value.(type) {
+	case int:
+		return int64(v), nil
+	case int8:
+		return int64(v), nil
+	case int16:
+		return int64(v), nil
+	case int32:
+		return int64(v), nil
+	case uint8:
+		return int64(v), nil
+	case uint16:
+		return int64(v), nil
+	case uint32:
+		return int64(v), nil
+	case uint:
+		return unsigned(uint64(v))
+	case uint64:
+		return unsigned(v)
+	default:
+		return nil, fmt.Errorf("contain a value of type %T, which AMQP cannot carry; use text, numbers, bool, time, lists or maps of these", value)
+	}
+}
+
+func unsigned(v uint64) (any, error) {
+	if v > math.MaxInt64 {
+		return nil, fmt.Errorf("contain the unsigned number %d, which does not fit into 64 signed bits; send it as text", v)
+	}
+	return int64(v), nil
+}
+
+// Integer reads a counter from any numeric header type and from text: messages that other tools published
+// again carry other types than the ones first written. It reports false when there is none.
+func Integer(value any) (int64, bool) {
+	switch v := value.(type) {
+	case int64:
+		return v, true
+	case float32:
+		return truncated(float64(v))
+	case float64:
+		return truncated(v)
+	case string:
+		var n int64
+		if _, err := fmt.Sscanf(strings.TrimSpace(v), "%d", &n); err != nil {
+			return 0, false
+		}
+		return n, true
+	default:
+		n, err := toInteger(value)
+		if err != nil {
+			return 0, false
+		}
+		i, ok := n.(int64)
+		return i, ok
+	}
+}
+
+func truncated(f float64) (int64, bool) {
+	if math.IsNaN(f) || f >= math.MaxInt64 || f <= math.MinInt64 {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// Attempts returns the failed attempts recorded in the headers: 0 when absent, negative or unreadable.
+func Attempts(h amqp.Table) int {
+	n, _ := Integer(h[HeaderAttempts])
+	return int(min(max(n, 0), math.MaxInt32))
+}
+
+// Text returns a header as text, or "" when it is absent or of another type.
+func Text(h amqp.Table, name string) string {
+	switch v := h[name].(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	default:
+		return ""
+	}
+}
+
+// TableSize returns the encoded size of a table in bytes, as the protocol counts it.
+func TableSize(t amqp.Table) int {
+	size := 4
+	for name, value := range t {
+		size += 1 + len(name) + fieldSize(value)
+	}
+	return size
+}
+
+func fieldSize(value any) int {
+	switch v := value.(type) {
+	case nil:
+		return 1
+	case bool, int8, uint8:
+		return 2
+	case int16, uint16:
+		return 3
+	case int32, uint32, float32, int:
+		return 5
+	case string:
+		return 5 + len(v)
+	case []byte:
+		return 5 + len(v)
+	case amqp.Decimal:
+		return 6
+	case amqp.Table:
+		return 1 + TableSize(v)
+	case []any:
+		size := 5
+		for _, field := range v {
+			size += fieldSize(field)
+		}
+		return size
+	default: // int64, float64, time.Time
+		return 9
+	}
+}

@@ -1,0 +1,206 @@
+package message
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Limits of what can be sent. They come from the protocol and from the broker, not from taste.
+const (
+	// MaxShortString is the length in bytes of an AMQP short string. Longer ones close the whole
+	// connection, with every other publish on it.
+	MaxShortString = 255
+	// MaxBody is the default limit of a payload in bytes: RabbitMQ from 4.0 refuses more.
+	MaxBody = 16 << 20
+	// MaxHeaders bounds all headers of a message together, in encoded bytes. The broker's limit is one
+	// frame (131,064 bytes); the rest is kept for the record of failures.
+	MaxHeaders = 64 << 10
+	// MaxUserHeaders bounds the user's share of MaxHeaders, in encoded bytes.
+	MaxUserHeaders = 32 << 10
+	// maxText bounds identifiers that travel as headers (key, causation and request id, trace).
+	maxText = 512
+)
+
+// DefaultContentType is the content type of a message that names none.
+const DefaultContentType = "application/json"
+
+// Message is one event or command. The zero value is not valid: Type is required, everything else has a
+// default. A Message is a plain value; it may be shared between goroutines as long as nobody changes
+// Payload or Headers.
+type Message struct {
+	// ID identifies the message for ever: through retries, dead letters and redrives. Default: a new
+	// UUIDv7. Set it (for example to a UUIDv5 of a business key) to make a repeated Enqueue harmless.
+	ID string
+	// Type says what happened, for example "order.created". It is also the routing key unless
+	// RoutingKey is set. Required, at most 255 bytes.
+	Type string
+	// Key orders messages: those of one key are published in the order of their commits. Empty: no
+	// order is asked for. At most 255 bytes.
+	Key string
+	// Exchange to publish to. Default: the relay's exchange. At most 255 bytes.
+	Exchange string
+	// RoutingKey to publish with. Default: Type. At most 255 bytes.
+	RoutingKey string
+	// OccurredAt is when it happened. Default: the time of Enqueue. AMQP carries whole seconds.
+	OccurredAt time.Time
+	// Source names the producing service (AMQP app_id). At most 255 bytes.
+	Source string
+	// CorrelationID ties together everything that one business operation caused. At most 255 bytes.
+	CorrelationID string
+	// CausationID is the ID of the message whose handling produced this one.
+	CausationID string
+	// RequestID is the id of the request that started it all.
+	RequestID string
+	// ContentType of Payload. Default: application/json. At most 255 bytes.
+	ContentType string
+	// Payload is sent as it is and never re-encoded.
+	Payload []byte
+	// Headers are the user's own. See [Headers] for the types allowed; reserved names are refused.
+	Headers Headers
+	// TraceParent and TraceState carry the W3C trace context of the Enqueue, unchanged to the end.
+	TraceParent, TraceState string
+	// Attempts counts the failed attempts so far. It is read from a delivery and ignored by Enqueue.
+	Attempts int
+}
+
+// NewID returns a new time-ordered message id (UUIDv7).
+func NewID() string {
+	return uuid.Must(uuid.NewV7()).String()
+}
+
+// Route returns the routing key the message is published with: RoutingKey, else Type.
+func (m Message) Route() string {
+	if m.RoutingKey != "" {
+		return m.RoutingKey
+	}
+	return m.Type
+}
+
+// WithDefaults returns the message with ID, OccurredAt and ContentType filled in where they are empty.
+func (m Message) WithDefaults(now time.Time) Message {
+	if m.ID == "" {
+		m.ID = NewID()
+	}
+	if m.OccurredAt.IsZero() {
+		m.OccurredAt = now
+	}
+	if m.ContentType == "" {
+		m.ContentType = DefaultContentType
+	}
+	return m
+}
+
+// InvalidError says why a message cannot be sent. It concerns the message alone: trying again does not
+// help, and no other message is affected.
+type InvalidError struct {
+	// ID and Type of the refused message, shortened to what is safe to print.
+	ID, Type string
+	// Field that is wrong, in the words of [Message].
+	Field string
+	// Reason says what is wrong with it and what would be accepted.
+	Reason string
+}
+
+// Error implements error.
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("invalid message (id %q, type %q): %s %s", e.ID, e.Type, e.Field, e.Reason)
+}
+
+// Validate reports the first reason why the message could not be sent, as an [*InvalidError]. Pass
+// maxBody 0 for [MaxBody]. A message that passes cannot close a channel or a connection for its form.
+func (m Message) Validate(maxBody int) error {
+	if maxBody <= 0 {
+		maxBody = MaxBody
+	}
+	if m.Type == "" {
+		return m.invalid("Type", `is empty; name what happened, for example "order.created"`)
+	}
+	for _, f := range m.texts() {
+		if reason := textFault(f.value, f.limit); reason != "" {
+			return m.invalid(f.name, reason)
+		}
+	}
+	if y := m.OccurredAt.Year(); !m.OccurredAt.IsZero() && (y < 1970 || y > 9999) {
+		return m.invalid("OccurredAt", "lies outside the years 1970 to 9999, which AMQP cannot carry")
+	}
+	if len(m.Payload) > maxBody {
+		return m.invalid("Payload", fmt.Sprintf("has %d bytes, more than the limit of %d; store it elsewhere and send a reference",
+			len(m.Payload), maxBody))
+	}
+	return m.validateHeaders()
+}
+
+func (m Message) validateHeaders() error {
+	table, err := m.Headers.table()
+	if err != nil {
+		return m.invalid("Headers", err.Error())
+	}
+	if size := TableSize(table); size > MaxUserHeaders {
+		return m.invalid("Headers", fmt.Sprintf("take %d bytes encoded, more than the limit of %d", size, MaxUserHeaders))
+	}
+	return nil
+}
+
+type text struct {
+	name, value string
+	limit       int
+}
+
+func (m Message) texts() [12]text {
+	return [...]text{
+		{"ID", m.ID, MaxShortString},
+		{"Type", m.Type, MaxShortString},
+		{"Key", m.Key, MaxShortString},
+		{"Exchange", m.Exchange, MaxShortString},
+		{"RoutingKey", m.RoutingKey, MaxShortString},
+		{"Source", m.Source, MaxShortString},
+		{"CorrelationID", m.CorrelationID, MaxShortString},
+		{"ContentType", m.ContentType, MaxShortString},
+		{"CausationID", m.CausationID, maxText},
+		{"RequestID", m.RequestID, maxText},
+		{"TraceParent", m.TraceParent, maxText},
+		{"TraceState", m.TraceState, maxText},
+	}
+}
+
+// textFault returns what is wrong with a text, or "". NUL and invalid UTF-8 would be accepted by AMQP and
+// refused by PostgreSQL, so they are refused for both.
+func textFault(s string, limit int) string {
+	switch {
+	case len(s) > limit:
+		return fmt.Sprintf("has %d bytes, more than the limit of %d", len(s), limit)
+	case !utf8.ValidString(s):
+		return "is not valid UTF-8"
+	case bytes.IndexByte([]byte(s), 0) >= 0:
+		return "contains a NUL byte"
+	}
+	return ""
+}
+
+func (m Message) invalid(field, reason string) error {
+	return &InvalidError{ID: Clip(m.ID, 64), Type: Clip(m.Type, 64), Field: field, Reason: reason}
+}
+
+// Clip shortens s to at most limit bytes without cutting a rune, replaces invalid UTF-8, and marks the
+// cut with "...". It bounds text from messages and errors; it does not escape it.
+func Clip(s string, limit int) string {
+	cut := len(s) > limit
+	if cut {
+		s = s[:max(limit-3, 0)]
+		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
+			s = s[:len(s)-1]
+		}
+		if len(s) > 0 && s[len(s)-1] >= utf8.RuneSelf {
+			s = s[:len(s)-1]
+		}
+	}
+	s = string(bytes.ToValidUTF8([]byte(s), []byte("?")))
+	if cut {
+		s += "..."[:min(3, limit)]
+	}
+	return s
+}
