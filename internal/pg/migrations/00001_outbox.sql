@@ -1,0 +1,183 @@
+-- +goose Up
+
+-- The number of shards is part of the data: each row's shard is computed with it. The relay refuses to
+-- start with another number.
+CREATE FUNCTION @schema@.outbox_shards() RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 8';
+
+-- A stable hash of our own: the server's hash functions may change between major versions, and a key
+-- must never move to another shard.
+CREATE FUNCTION @schema@.outbox_hash(p_text text) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS
+    $$ SELECT ('x' || left(encode(sha256(convert_to(p_text, 'UTF8')), 'hex'), 16))::bit(64)::bigint $$;
+
+-- UUIDv7: sortable by time. Servers before 18 have none of their own.
+CREATE FUNCTION @schema@.new_message_id() RETURNS text
+    LANGUAGE sql VOLATILE PARALLEL SAFE AS
+    $$ SELECT encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+           PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
+           52, 1), 53, 1), 'hex')::uuid::text $$;
+
+-- CACHE 1: with a cache, ids of one session would lie apart from the order of the calls.
+CREATE SEQUENCE @schema@.outbox_id_seq AS bigint NO CYCLE CACHE 1;
+
+-- 2 while the relay sleeps and wants a NOTIFY, 1 while it polls anyway. A sequence, because its value is
+-- read and written outside transactions.
+CREATE SEQUENCE @schema@.outbox_doorbell MINVALUE 1 MAXVALUE 2 START 1 NO CYCLE CACHE 1;
+SELECT setval('@schema@.outbox_doorbell', 1);
+
+-- A row is here exactly as long as it is not settled. Payload is bytea, never jsonb, which would rewrite it.
+CREATE TABLE @schema@.outbox (
+    id             bigint      NOT NULL DEFAULT nextval('@schema@.outbox_id_seq'),
+    xid            xid8        NOT NULL DEFAULT pg_current_xact_id(),
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    occurred_at    timestamptz NOT NULL,
+    -- Hash of the key, or of the message id where there is no key; the shard is taken from it.
+    hash           bigint      NOT NULL,
+    shard          smallint    NOT NULL,
+    message_id     text        NOT NULL,
+    type           text        NOT NULL,
+    key            text        NOT NULL,
+    -- Empty: the relay's exchange.
+    exchange       text        NOT NULL,
+    -- Empty: the type.
+    routing_key    text        NOT NULL,
+    content_type   text        NOT NULL,
+    source         text        NOT NULL,
+    correlation_id text        NOT NULL,
+    causation_id   text        NOT NULL,
+    request_id     text        NOT NULL,
+    traceparent    text        NOT NULL,
+    tracestate     text        NOT NULL,
+    -- json, not jsonb, for the same reason as the payload; NULL: none.
+    headers        json,
+    payload        bytea       NOT NULL,
+    PRIMARY KEY (shard, id),
+    CONSTRAINT message_id_has_1_to_255_bytes   CHECK (octet_length(message_id) BETWEEN 1 AND 255),
+    CONSTRAINT type_has_1_to_255_bytes         CHECK (octet_length(type) BETWEEN 1 AND 255),
+    CONSTRAINT key_has_at_most_255_bytes       CHECK (octet_length(key) <= 255),
+    CONSTRAINT exchange_has_at_most_255_bytes  CHECK (octet_length(exchange) <= 255),
+    CONSTRAINT routing_key_has_at_most_255_bytes    CHECK (octet_length(routing_key) <= 255),
+    CONSTRAINT content_type_has_at_most_255_bytes   CHECK (octet_length(content_type) <= 255),
+    CONSTRAINT source_has_at_most_255_bytes         CHECK (octet_length(source) <= 255),
+    CONSTRAINT correlation_id_has_at_most_255_bytes CHECK (octet_length(correlation_id) <= 255),
+    CONSTRAINT trace_and_cause_have_at_most_512_bytes_each CHECK (
+        greatest(octet_length(causation_id), octet_length(request_id),
+                 octet_length(traceparent), octet_length(tracestate)) <= 512),
+    CONSTRAINT headers_are_an_object_of_at_most_32_kib CHECK (
+        headers IS NULL OR (json_typeof(headers) = 'object' AND octet_length(headers::text) <= 65536)),
+    CONSTRAINT payload_has_at_most_128_mib CHECK (octet_length(payload) <= 134217728)
+);
+ALTER SEQUENCE @schema@.outbox_id_seq OWNED BY @schema@.outbox.id;
+
+-- Late rows: those of a transaction that committed after the cursor had passed their ids.
+CREATE INDEX outbox_late ON @schema@.outbox (xid, shard, id);
+
+-- A queue is written and emptied for ever: compressing a payload that lives for milliseconds is waste, and
+-- vacuum has to keep up with deletes whatever the table's size.
+ALTER TABLE @schema@.outbox ALTER COLUMN payload SET STORAGE EXTERNAL;
+ALTER TABLE @schema@.outbox SET (
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_vacuum_insert_scale_factor = 0.2, toast.autovacuum_vacuum_cost_delay = 0);
+
+-- Ids that were enqueued with "once". A second row of one id is not written while its id is kept here.
+CREATE TABLE @schema@.outbox_once (
+    message_id  text PRIMARY KEY CHECK (octet_length(message_id) BETWEEN 1 AND 255),
+    enqueued_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX outbox_once_enqueued_at ON @schema@.outbox_once USING brin (enqueued_at);
+
+-- enqueue is, with enqueue_batch, the only way to write the outbox. Call it inside the transaction of the
+-- business change:
+--   SELECT @schema@.enqueue('order.created', convert_to('{"orderId":"42"}', 'UTF8'), key => '42');
+-- It returns the message id, or NULL when once => true found the id enqueued already.
+-- +goose StatementBegin
+CREATE FUNCTION @schema@.enqueue(
+    type text, payload bytea, key text DEFAULT '', message_id text DEFAULT NULL, headers json DEFAULT NULL,
+    exchange text DEFAULT '', routing_key text DEFAULT '', content_type text DEFAULT 'application/json',
+    occurred_at timestamptz DEFAULT NULL, source text DEFAULT '', correlation_id text DEFAULT '',
+    causation_id text DEFAULT '', request_id text DEFAULT '', traceparent text DEFAULT '',
+    tracestate text DEFAULT '', once boolean DEFAULT false, lock_key boolean DEFAULT false) RETURNS text
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
+$$
+#variable_conflict use_variable
+DECLARE
+    v_id   text   := coalesce(message_id, @schema@.new_message_id());
+    v_hash bigint := @schema@.outbox_hash(CASE WHEN coalesce(key, '') = '' THEN v_id ELSE key END);
+BEGIN
+    IF type IS NULL OR payload IS NULL THEN
+        RAISE EXCEPTION 'enqueue: type and payload must not be NULL' USING ERRCODE = '22004';
+    END IF;
+    IF once THEN
+        INSERT INTO @schema@.outbox_once AS o (message_id) VALUES (v_id) ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF lock_key AND coalesce(key, '') <> '' THEN
+        PERFORM pg_advisory_xact_lock('@schema@.outbox'::regclass::oid::bigint::bit(32)::integer, (v_hash & 1023)::integer);
+    END IF;
+    INSERT INTO @schema@.outbox (occurred_at, hash, shard, message_id, type, key, exchange, routing_key, content_type,
+                                 source, correlation_id, causation_id, request_id, traceparent, tracestate, headers, payload)
+    VALUES (coalesce(occurred_at, clock_timestamp()), v_hash, (v_hash & 9223372036854775807) % @schema@.outbox_shards(),
+            v_id, type, coalesce(key, ''), coalesce(exchange, ''), coalesce(routing_key, ''),
+            coalesce(nullif(content_type, ''), 'application/json'), coalesce(source, ''), coalesce(correlation_id, ''),
+            coalesce(causation_id, ''), coalesce(request_id, ''), coalesce(traceparent, ''), coalesce(tracestate, ''),
+            headers, payload);
+    IF (SELECT last_value FROM @schema@.outbox_doorbell) = 2 THEN
+        PERFORM pg_notify('@schema@_outbox', '');
+    END IF;
+    RETURN v_id;
+END
+$$;
+-- +goose StatementEnd
+
+-- enqueue_batch writes many rows in one round trip, in the order of the arrays, which must have one length.
+-- It returns the number of rows written; with p_once, ids that were enqueued before are left out.
+-- Locks are taken in order and before any id is drawn, so that callers cannot deadlock on them and a key's
+-- ids follow the order of its lock.
+-- +goose StatementBegin
+CREATE FUNCTION @schema@.enqueue_batch(
+    p_message_ids text[], p_types text[], p_keys text[], p_exchanges text[], p_routing_keys text[],
+    p_content_types text[], p_occurred_at timestamptz[], p_sources text[], p_correlation_ids text[],
+    p_causation_ids text[], p_request_ids text[], p_traceparents text[], p_tracestates text[],
+    p_headers text[], p_payloads bytea[], p_once boolean DEFAULT false, p_lock_keys boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
+$$
+DECLARE
+    v_fresh   text[];
+    v_written bigint;
+BEGIN
+    IF p_once THEN
+        WITH inserted AS (
+            INSERT INTO @schema@.outbox_once (message_id)
+            SELECT DISTINCT i FROM unnest(p_message_ids) AS i ORDER BY i
+            ON CONFLICT DO NOTHING RETURNING message_id)
+        SELECT coalesce(array_agg(message_id), '{}') INTO v_fresh FROM inserted;
+    END IF;
+    IF p_lock_keys THEN
+        PERFORM pg_advisory_xact_lock('@schema@.outbox'::regclass::oid::bigint::bit(32)::integer, b.bucket)
+        FROM (SELECT DISTINCT (@schema@.outbox_hash(k) & 1023)::integer AS bucket
+              FROM unnest(p_keys) AS k WHERE k <> '' ORDER BY 1) AS b;
+    END IF;
+    INSERT INTO @schema@.outbox (occurred_at, hash, shard, message_id, type, key, exchange, routing_key, content_type,
+                                 source, correlation_id, causation_id, request_id, traceparent, tracestate, headers, payload)
+    SELECT m.occurred_at, h.hash, (h.hash & 9223372036854775807) % @schema@.outbox_shards(), m.message_id, m.type, m.key,
+           m.exchange, m.routing_key, m.content_type, m.source, m.correlation_id, m.causation_id, m.request_id,
+           m.traceparent, m.tracestate, m.headers::json, m.payload
+    FROM unnest(p_message_ids, p_types, p_keys, p_exchanges, p_routing_keys, p_content_types, p_occurred_at, p_sources,
+                p_correlation_ids, p_causation_ids, p_request_ids, p_traceparents, p_tracestates, p_headers, p_payloads)
+         WITH ORDINALITY AS m(message_id, type, key, exchange, routing_key, content_type, occurred_at, source,
+                correlation_id, causation_id, request_id, traceparent, tracestate, headers, payload, n)
+    CROSS JOIN LATERAL (SELECT @schema@.outbox_hash(CASE WHEN m.key = '' THEN m.message_id ELSE m.key END) AS hash) AS h
+    WHERE NOT p_once OR (m.message_id = ANY (v_fresh) AND m.n = array_position(p_message_ids, m.message_id))
+    ORDER BY m.n;
+    GET DIAGNOSTICS v_written = ROW_COUNT;
+    IF v_written > 0 AND (SELECT last_value FROM @schema@.outbox_doorbell) = 2 THEN
+        PERFORM pg_notify('@schema@_outbox', '');
+    END IF;
+    RETURN v_written;
+END
+$$;
+-- +goose StatementEnd

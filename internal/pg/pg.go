@@ -1,0 +1,130 @@
+// Package pg opens PostgreSQL pools with the limits that every role needs, names the schema, and carries
+// the embedded migrations.
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// DefaultSchema holds Surefoot's tables inside the user's database.
+const DefaultSchema = "surefoot"
+
+// schemaName keeps a schema usable unquoted, so that it can be pasted into SQL and never needs quoting.
+// 40 bytes leave room for the names of channels that are derived from it.
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
+
+// CheckSchema reports whether a name can be Surefoot's schema. Empty stands for [DefaultSchema].
+func CheckSchema(name string) error {
+	if name != "" && !schemaName.MatchString(name) {
+		return fmt.Errorf("schema %q: use 1 to 40 lower-case letters, digits and underscores, not starting with a digit", name)
+	}
+	return nil
+}
+
+// Schema returns the schema to use: name, or [DefaultSchema] when it is empty.
+func Schema(name string) string {
+	if name == "" {
+		return DefaultSchema
+	}
+	return name
+}
+
+// Options of a pool.
+type Options struct {
+	// URL of the database (postgres://...). Required.
+	URL string
+	// Name appears as application_name, for example "surefoot relay". Default: "surefoot".
+	Name string
+	// MaxConns bounds the pool. Default: 4.
+	MaxConns int32
+	// ConnectTimeout bounds one attempt to connect. Default: 5 s.
+	ConnectTimeout time.Duration
+	// StatementTimeout is enforced by the server on every statement. Default: 30 s; negative: none.
+	// It is set on each new connection by a statement of its own, because a pooler in transaction mode
+	// ignores or refuses start-up parameters.
+	StatementTimeout time.Duration
+}
+
+// Open returns a pool. It does no I/O: the database may be away, and the first use finds out. Errors never
+// contain the password. The caller closes the pool.
+func Open(ctx context.Context, o Options) (*pgxpool.Pool, error) {
+	config, err := poolConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open database pool: %w", err)
+	}
+	return pool, nil
+}
+
+func poolConfig(o Options) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(o.URL)
+	if err != nil {
+		return nil, parseError(err)
+	}
+	if o.Name == "" {
+		o.Name = "surefoot"
+	}
+	if o.MaxConns <= 0 {
+		o.MaxConns = 4
+	}
+	if o.ConnectTimeout <= 0 {
+		o.ConnectTimeout = 5 * time.Second
+	}
+	if o.StatementTimeout == 0 {
+		o.StatementTimeout = 30 * time.Second
+	}
+	config.MaxConns = o.MaxConns
+	config.MinConns, config.MinIdleConns = 0, 0
+	config.ConnConfig.ConnectTimeout = o.ConnectTimeout
+	if _, set := config.ConnConfig.RuntimeParams["application_name"]; !set {
+		config.ConnConfig.RuntimeParams["application_name"] = o.Name
+	}
+	if o.StatementTimeout > 0 {
+		config.AfterConnect = setTimeout(o.StatementTimeout)
+	}
+	return config, nil
+}
+
+func setTimeout(d time.Duration) func(context.Context, *pgx.Conn) error {
+	sql := "SET statement_timeout = " + strconv.FormatInt(d.Milliseconds(), 10)
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	}
+}
+
+// parseError keeps the reason and drops the text of the URL, which may hold a password that the driver
+// failed to recognise as one.
+func parseError(err error) error {
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		if inner := errors.Unwrap(parse); inner != nil && inner.Error() != "" {
+			return errors.New("database URL cannot be parsed; expected postgres://user:password@host:port/database?options")
+		}
+	}
+	return errors.New("database URL is not valid; expected postgres://user:password@host:port/database?options")
+}
+
+// IsUnavailable reports whether an error says that the database is away or going away, so that waiting
+// and trying again is the answer.
+func IsUnavailable(err error) bool {
+	var server *pgconn.PgError
+	if errors.As(err, &server) {
+		class := server.Code[:min(2, len(server.Code))]
+		return class == "08" || server.Code == "57P01" || server.Code == "57P02" || server.Code == "57P03" || server.Code == "53300"
+	}
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) || pgconn.SafeToRetry(err)
+}
