@@ -192,6 +192,8 @@ func open(o MigrateOptions) (*sql.DB, string, error) {
 	// Unprepared statements work through every kind of pooler.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	config.RuntimeParams["application_name"] = "surefoot migrate"
+	// goose keeps times without a zone; in UTC they mean one instant.
+	config.RuntimeParams["TimeZone"] = "UTC"
 	config.ConnectTimeout = 5 * time.Second
 	return stdlib.OpenDB(*config), Schema(o.Schema), nil
 }

@@ -1,0 +1,213 @@
+// Package outbox writes messages into the transactional outbox, in the caller's own transaction: they are
+// published if, and only if, that transaction commits.
+//
+// Guarantees (docs/guarantees.md G1, G2):
+//   - a committed message is published at least once and kept until the broker has confirmed and routed
+//     it; one of a rolled-back transaction is never seen;
+//   - messages of one key are published in commit order when their writers serialise before they call
+//     Enqueue: on a lock of the business row, or with [Options.LockKeys]. Enqueue first and lock later is
+//     undefined.
+//
+// Producers that must never see an event of a transaction that a failover took back need synchronous_commit
+// = on, which is the server's default.
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+const enqueueSQL pg.SQL = `SELECT @schema@.enqueue_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`
+
+// DuplicateRetention is how long an id enqueued with [Options.Once] is remembered.
+const DuplicateRetention = 7 * 24 * time.Hour
+
+// Options of an [Outbox].
+type Options struct {
+	// Schema that `surefoot migrate up` made. Default: "surefoot".
+	Schema string
+	// Source is written to messages that name none. Default: "".
+	Source string
+	// Exchange is written to messages that name none. Default: "", the relay's exchange.
+	Exchange string
+	// Once leaves out messages whose ID was enqueued with Once before and is still remembered (7 days).
+	// Without it a second row of one ID is written, published, and made one effect by the consumer's
+	// inbox. Messages must carry an ID of their own. Default: false.
+	Once bool
+	// LockKeys takes an advisory lock for each key, held to the end of the transaction, before ids are
+	// drawn: order per key then follows commits also for writers that share no row lock. Keys share
+	// 1,024 locks, so unrelated keys may now and then wait for each other. Default: false.
+	LockKeys bool
+	// MaxBody bounds a payload in bytes. Default: 16 MiB, the limit of RabbitMQ from 4.0.
+	MaxBody int
+}
+
+// Outbox enqueues messages. The zero value works with all defaults. It holds no state and is safe for
+// concurrent use.
+type Outbox struct {
+	options Options
+	sql     string
+}
+
+// New returns an outbox, or an error when Schema cannot be one. It does no I/O.
+func New(o Options) (*Outbox, error) {
+	if err := pg.CheckSchema(o.Schema); err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	return &Outbox{options: o, sql: enqueueSQL.In(o.Schema)}, nil
+}
+
+// Enqueue writes messages with all defaults. See [Outbox.Enqueue].
+func Enqueue(ctx context.Context, tx pgx.Tx, msgs ...message.Message) error {
+	_, err := new(Outbox).Enqueue(ctx, tx, msgs...)
+	return err
+}
+
+// Enqueue writes messages into the outbox in the caller's transaction, in their order, with one round trip
+// however many there are. It returns the number written, which is smaller than len(msgs) only with
+// [Options.Once].
+//
+// Empty fields get their defaults; inside a handler, correlation, causation and request id are inherited
+// from the message being handled, and the trace context is that of ctx. A message that the broker would
+// choke on is refused with a [*message.InvalidError] before anything is written; then, as after any error
+// of the database, roll the transaction back.
+func (o *Outbox) Enqueue(ctx context.Context, tx pgx.Tx, msgs ...message.Message) (int, error) {
+	if len(msgs) == 0 {
+		return 0, nil
+	}
+	ctx, span := o.startSpan(ctx, msgs)
+	defer span.End()
+	rows, err := o.rows(ctx, msgs)
+	if err != nil {
+		return 0, err
+	}
+	sql := o.sql
+	if sql == "" {
+		sql = enqueueSQL.In("")
+	}
+	var written int
+	if err := tx.QueryRow(ctx, sql, rows.args(o.options)...).Scan(&written); err != nil {
+		return 0, fmt.Errorf("enqueue: %w", explain(err, o.options.Schema))
+	}
+	return written, nil
+}
+
+func (o *Outbox) startSpan(ctx context.Context, msgs []message.Message) (context.Context, trace.Span) {
+	return otel.Tracer(telemetry.TracerName).Start(ctx, telemetry.SpanEnqueue,
+		trace.WithSpanKind(trace.SpanKindProducer),
+		trace.WithAttributes(attribute.Int(telemetry.AttrBatchCount, len(msgs))))
+}
+
+// explain turns the errors of a missing or foreign schema into what to do.
+func explain(err error, schema string) error {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return err
+	}
+	switch server.Code {
+	case "42883", "3F000", "42P01":
+		return fmt.Errorf("schema %s has no outbox of this version; run `surefoot migrate up`: %w", pg.Schema(schema), err)
+	case "42501":
+		return fmt.Errorf("this database role may not enqueue; grant USAGE on schema %s and EXECUTE on its functions: %w", pg.Schema(schema), err)
+	}
+	return err
+}
+
+// rows are the messages column by column, as the SQL function takes them.
+type rows struct {
+	ids, types, keys, exchanges, routingKeys, contentTypes, sources []string
+	correlations, causations, requests, parents, states             []string
+	occurred                                                        []time.Time
+	headers                                                         []*string
+	payloads                                                        [][]byte
+}
+
+func (o *Outbox) rows(ctx context.Context, msgs []message.Message) (*rows, error) {
+	cause, handling := message.FromContext(ctx)
+	parent, state := telemetry.TraceHeaders(ctx)
+	now := time.Now()
+	r := newRows(len(msgs))
+	for _, m := range msgs {
+		if o.options.Once && m.ID == "" {
+			return nil, &message.InvalidError{
+				Type: message.Clip(m.Type, 64), Field: "ID",
+				Reason: "is empty; Once needs an id of your own, for example a UUIDv5 of a business key",
+			}
+		}
+		if handling {
+			m = m.Inherit(cause)
+		}
+		if m.TraceParent == "" {
+			m.TraceParent, m.TraceState = parent, state
+		}
+		if err := r.add(o.withDefaults(m, now), o.options.MaxBody); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (o *Outbox) withDefaults(m message.Message, now time.Time) message.Message {
+	if m.Source == "" {
+		m.Source = o.options.Source
+	}
+	if m.Exchange == "" {
+		m.Exchange = o.options.Exchange
+	}
+	return m.WithDefaults(now)
+}
+
+func newRows(n int) *rows {
+	text := func() []string { return make([]string, 0, n) }
+	return &rows{
+		ids: text(), types: text(), keys: text(), exchanges: text(), routingKeys: text(), contentTypes: text(), sources: text(),
+		correlations: text(), causations: text(), requests: text(), parents: text(), states: text(),
+		occurred: make([]time.Time, 0, n), headers: make([]*string, 0, n), payloads: make([][]byte, 0, n),
+	}
+}
+
+func (r *rows) add(m message.Message, maxBody int) error {
+	if err := m.Validate(maxBody); err != nil {
+		return err
+	}
+	headers, err := message.HeadersJSON(m.Headers)
+	if err != nil {
+		return fmt.Errorf("encode headers of message %s: %w", message.Clip(m.ID, 64), err)
+	}
+	var text *string
+	if headers != nil {
+		s := string(headers)
+		text = &s
+	}
+	payload := m.Payload
+	if payload == nil {
+		payload = []byte{} // an empty body, not NULL
+	}
+	r.ids, r.types, r.keys = append(r.ids, m.ID), append(r.types, m.Type), append(r.keys, m.Key)
+	r.exchanges, r.routingKeys = append(r.exchanges, m.Exchange), append(r.routingKeys, m.RoutingKey)
+	r.contentTypes, r.sources = append(r.contentTypes, m.ContentType), append(r.sources, m.Source)
+	r.correlations, r.causations = append(r.correlations, m.CorrelationID), append(r.causations, m.CausationID)
+	r.requests, r.occurred = append(r.requests, m.RequestID), append(r.occurred, m.OccurredAt)
+	r.parents, r.states = append(r.parents, m.TraceParent), append(r.states, m.TraceState)
+	r.headers, r.payloads = append(r.headers, text), append(r.payloads, payload)
+	return nil
+}
+
+func (r *rows) args(o Options) []any {
+	return []any{
+		r.ids, r.types, r.keys, r.exchanges, r.routingKeys, r.contentTypes, r.occurred, r.sources,
+		r.correlations, r.causations, r.requests, r.parents, r.states, r.headers, r.payloads, o.Once, o.LockKeys,
+	}
+}
