@@ -1,0 +1,76 @@
+// Package fault lets a crash test end or stop the process, or fail a step, at a named place. Without [Arm] every
+// [Point] costs one atomic load and does nothing.
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+)
+
+// ErrInjected is what an armed point with the action "error" returns.
+var ErrInjected = errors.New("injected fault")
+
+// armed is the one armed fault of the process, nil when there is none. It is global because a point marks a place
+// in the code, not an object: a crash test kills the process, whichever of its parts gets there.
+var armed atomic.Pointer[plan]
+
+type plan struct {
+	point  string
+	action func() error
+	after  atomic.Int64 // passes left before it acts
+}
+
+// Arm arms one fault, written "component.step:action[@n]". The action is kill (SIGKILL), stop (SIGSTOP) or error
+// (the step fails with ErrInjected); n, from 1, is the pass at which it acts, default 1. It acts once. An empty
+// spec arms nothing.
+func Arm(spec string) error {
+	if spec == "" {
+		return nil
+	}
+	point, rest, _ := strings.Cut(spec, ":")
+	name, count, counted := strings.Cut(rest, "@")
+	action := actionOf(name)
+	n := int64(1)
+	if counted {
+		n, _ = strconv.ParseInt(count, 10, 64)
+	}
+	if action == nil || n < 1 {
+		return fmt.Errorf("fault %q: expected component.step:kill, :stop or :error, with @n for the n-th pass", spec)
+	}
+	if !slices.Contains(Points(), point) {
+		return fmt.Errorf("fault %q: there is no such point; known are %s", spec, strings.Join(Points(), ", "))
+	}
+	p := &plan{point: point, action: action}
+	p.after.Store(n)
+	armed.Store(p)
+	return nil
+}
+
+func actionOf(name string) func() error {
+	switch name {
+	case "kill":
+		return func() error { return signal(syscall.SIGKILL) }
+	case "stop":
+		return func() error { return signal(syscall.SIGSTOP) }
+	case "error":
+		return func() error { return ErrInjected }
+	default:
+		return nil
+	}
+}
+
+func signal(s syscall.Signal) error { return syscall.Kill(syscall.Getpid(), s) }
+
+// Point is a place where an armed fault acts. It returns nil except for the action "error".
+func Point(name string) error {
+	p := armed.Load()
+	if p == nil || p.point != name || p.after.Add(-1) != 0 {
+		return nil
+	}
+	return p.action()
+}

@@ -1,0 +1,16 @@
+package fault
+
+// Points lists every named step, for the crash harness and for Arm's check.
+func Points() []string {
+	return []string{
+		"consumer.after-deliver",
+		"consumer.after-mark",
+		"consumer.before-commit",
+		"consumer.after-commit",
+		"consumer.before-retry",
+		"consumer.after-retry",
+		"consumer.before-dead-letter",
+		"consumer.after-dead-letter",
+		"consumer.after-ack",
+	}
+}
