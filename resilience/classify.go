@@ -124,6 +124,9 @@ func byNetwork(err error) Class {
 	return ClassNone
 }
 
+// IsNetwork tells whether err is a connection that could not be made, broke, or did not answer in time.
+func IsNetwork(err error) bool { return byNetwork(err) != ClassNone }
+
 // byDNS tells a resolver that could not answer from one that answered that there is no such name.
 func byDNS(err *net.DNSError) Class {
 	if err.IsNotFound && !err.IsTemporary {

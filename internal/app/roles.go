@@ -1,0 +1,80 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
+)
+
+// Role is one long-running part of the program.
+type Role struct {
+	// Name is the noun of the command that runs the role alone; it labels logs and readiness.
+	Name string
+	// Configured tells whether `surefoot run` starts the role under this configuration.
+	Configured func(*config.Config) bool
+	// New builds the role. It validates and does no I/O.
+	New func(Deps) (Runner, error)
+}
+
+// Runner is a role that has been built.
+type Runner interface {
+	// Run works until ctx ends and then stops within Deps.Drain, returning nil. It may be called again
+	// after it returned an error.
+	Run(ctx context.Context) error
+}
+
+// Deps is what a role is built from.
+type Deps struct {
+	// Config is the whole configuration; a role reads its own section.
+	Config *config.Config
+	// Logger carries the role's name.
+	Logger zerolog.Logger
+	// Registerer takes the role's metrics.
+	Registerer prometheus.Registerer
+	// Ready reports the role's readiness: nil, or the reason why not.
+	Ready func(reason error)
+	// Pool opens a pool of PostgreSQL connections under a name; the application closes it after the roles
+	// have stopped. Roles do not share pools: a slow one must not starve another.
+	Pool func(name string) (*pgxpool.Pool, error)
+	// Schema holds Surefoot's tables.
+	Schema string
+	// AMQPURL is the broker's URL, password included.
+	AMQPURL string
+	// ManagementURL is the management plugin's URL, password included.
+	ManagementURL string
+	// TLS trusts the configured authorities; nil is the system's.
+	TLS *tls.Config
+	// Host and Version name this process in connections and failure records.
+	Host, Version string
+	// Drain is how long the role may take to finish what it holds once its context has ended. What is
+	// not finished then is cancelled.
+	Drain time.Duration
+}
+
+// Roles are all the roles of this program, in the order in which they are started.
+func Roles() []Role {
+	return []Role{}
+}
+
+// choose picks the roles by name, or those that are configured when no name is given.
+func choose(all []Role, names []string, c *config.Config) ([]Role, error) {
+	var chosen []Role
+	for _, role := range all {
+		if slices.Contains(names, role.Name) || len(names) == 0 && role.Configured(c) {
+			chosen = append(chosen, role)
+		}
+	}
+	if len(chosen) == 0 || len(names) > len(chosen) {
+		return nil, fmt.Errorf("no such role among %s", strings.Join(names, ", "))
+	}
+	return chosen, nil
+}

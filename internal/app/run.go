@@ -1,0 +1,154 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+)
+
+// Options says what to run.
+type Options struct {
+	// Config is a checked configuration. Required.
+	Config *config.Config
+	// Roles are the names of the roles to run. Default: all that are configured.
+	Roles []string
+	// Available are the roles to choose from. Default: Roles().
+	Available []Role
+	// Logger takes every line. Default: none are written.
+	Logger zerolog.Logger
+	// Host names this machine in connections and failure records. Default "unknown".
+	Host string
+	// Version is this program's version. Default "dev".
+	Version string
+	// Environ is the environment as NAME=value, for the OTEL_* variables. Default: empty.
+	Environ []string
+	// Listening is called with the address of the probes once they answer. Default: not called.
+	Listening func(addr string)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Available == nil {
+		o.Available = Roles()
+	}
+	if o.Host == "" {
+		o.Host = "unknown"
+	}
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	return o
+}
+
+// application is one run of the program.
+type application struct {
+	opts      Options
+	config    *config.Config
+	logger    zerolog.Logger
+	registry  *prometheus.Registry
+	readiness telemetry.Readiness
+	pools     *telemetry.PoolCollector
+	cleanups  cleanups
+}
+
+// Run starts the chosen roles and blocks until ctx ends or one of them fails for good. It returns nil after
+// an orderly stop.
+func Run(ctx context.Context, opts Options) (err error) {
+	opts = opts.withDefaults()
+	if opts.Config == nil {
+		return errors.New("app: Config is missing")
+	}
+	a := &application{opts: opts, config: opts.Config, logger: opts.Logger, pools: telemetry.NewPoolCollector()}
+	defer telemetry.FatalOnPanic(a.logger)
+	roles, err := choose(opts.Available, opts.Roles, opts.Config)
+	if err != nil {
+		return err
+	}
+	stopBy := func() time.Time { return time.Now().Add(a.config.Shutdown.Timeout) }
+	deadline := time.Time{}
+	defer func() {
+		if deadline.IsZero() {
+			deadline = stopBy()
+		}
+		err = errors.Join(err, a.close(deadline))
+	}()
+	if err := a.open(ctx); err != nil {
+		return err
+	}
+	running, err := a.start(ctx, roles)
+	if err != nil {
+		return err
+	}
+	failed := running.wait(ctx)
+	deadline = stopBy()
+	a.readiness.Drain()
+	a.logger.Info().Dur("timeout", a.config.Shutdown.Timeout).Msg("stopping")
+	return errors.Join(failed, running.stop(deadline.Add(-a.reserve())))
+}
+
+// reserve is the part of the shutdown's time that is kept for closing what the roles have used.
+func (a *application) reserve() time.Duration {
+	return min(3*time.Second, a.config.Shutdown.Timeout/5)
+}
+
+// drain is the roles' part, less a margin to return from a cancelled drain.
+func (a *application) drain() time.Duration {
+	return (a.config.Shutdown.Timeout - a.reserve()) * 4 / 5
+}
+
+// open brings up what every role needs: the probes come first and are closed last.
+func (a *application) open(ctx context.Context) error {
+	a.registry = telemetry.NewRegistry(a.opts.Version)
+	a.registry.MustRegister(a.pools)
+	server, err := telemetry.Serve(ctx, telemetry.ServerOptions{
+		Listen: a.config.HTTP.Listen, Readiness: &a.readiness, Gatherer: a.registry, Logger: a.logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.cleanups.add("probes", server.Close)
+	a.logger.Info().Str("addr", server.Addr()).Str("version", a.opts.Version).Msg("probes are served")
+	if a.opts.Listening != nil {
+		a.opts.Listening(server.Addr())
+	}
+	return nil
+}
+
+// close undoes open and the pools.
+func (a *application) close(deadline time.Time) error {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	if err := a.cleanups.run(ctx); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	a.logger.Info().Msg("stopped")
+	return nil
+}
+
+// openPool opens a role's pool and closes it after the roles have stopped.
+func (a *application) openPool(name string) (*pgxpool.Pool, error) {
+	pool, err := pg.Open(context.Background(), pg.Options{
+		URL:              a.config.Database.URL.Reveal(),
+		Name:             fmt.Sprintf("surefoot %s %s", name, a.opts.Host),
+		MaxConns:         int32(a.config.Database.MaxConns),
+		ConnectTimeout:   a.config.Database.ConnectTimeout,
+		StatementTimeout: a.config.Database.StatementTimeout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open pool %s: %w", name, err)
+	}
+	a.pools.Add(name, pool)
+	a.cleanups.add("pool "+name, func(context.Context) error {
+		pool.Close()
+		return nil
+	})
+	return pool, nil
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+// Exit codes of every command.
+const (
+	ExitDone        = 0   // done, or nothing to do
+	ExitFailed      = 1   // failed
+	ExitUsage       = 2   // used wrongly, configured wrongly, or declined
+	ExitPartly      = 3   // done in part
+	ExitDenied      = 4   // not permitted
+	ExitUnreachable = 5   // a service is out of reach
+	ExitDiffers     = 6   // differences found
+	ExitInterrupted = 130 // interrupted by a signal
+)
+
+// exitError is an error with its exit code.
+type exitError struct {
+	code int
+	err  error
+	// hint says what to do about it; may be empty.
+	hint string
+	// reported errors have been shown already.
+	reported bool
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// usageErrorf is a command that was given the wrong way; hint says what would be right.
+func usageErrorf(hint, format string, args ...any) error {
+	return &exitError{code: ExitUsage, err: fmt.Errorf(format, args...), hint: hint}
+}
+
+// partly marks err as what kept a part from being done.
+func partly(err error) error { return &exitError{code: ExitPartly, err: err} }
+
+// denied marks err as a refusal; hint says who could permit it.
+func denied(err error, hint string) error { return &exitError{code: ExitDenied, err: err, hint: hint} }
+
+// unreachable marks err as a service that does not answer.
+func unreachable(err error, hint string) error {
+	return &exitError{code: ExitUnreachable, err: err, hint: hint}
+}
+
+// differs ends a command that was asked whether there are differences, and found some.
+func differs(format string, args ...any) error {
+	return &exitError{code: ExitDiffers, err: fmt.Errorf(format, args...)}
+}
+
+// exitCode is the one place where an error becomes an exit code. A code that a command chose wins; ctx tells
+// whether it was interrupted.
+func exitCode(ctx context.Context, err error) int {
+	if err == nil {
+		return ExitDone
+	}
+	if chosen, ok := errors.AsType[*exitError](err); ok {
+		return chosen.code
+	}
+	if _, ok := errors.AsType[config.Faults](err); ok {
+		return ExitUsage
+	}
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return ExitInterrupted
+	}
+	switch {
+	case isDenied(err):
+		return ExitDenied
+	case isUnreachable(err):
+		return ExitUnreachable
+	}
+	return ExitFailed
+}
+
+// isDenied recognises refusals: SQLSTATE class 28 (authorisation) and 42501 (privilege), AMQP 403.
+func isDenied(err error) bool {
+	state := resilience.SQLStateOf(err)
+	if strings.HasPrefix(state, "28") || state == "42501" {
+		return true
+	}
+	refusal, ok := errors.AsType[*amqp.Error](err)
+	return ok && refusal.Code == amqp.AccessRefused
+}
+
+func isUnreachable(err error) bool {
+	class := resilience.Classify(err)
+	return class == resilience.ClassUnavailable || pg.IsUnavailable(err) || resilience.IsNetwork(err)
+}
+
+// reported keeps err from being shown again, and its exit code.
+func reported(err error) error {
+	return &exitError{code: exitCode(context.Background(), err), err: err, reported: true}
+}

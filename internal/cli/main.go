@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+)
+
+// Main runs one command line, without the program's name, and returns its exit code. It starts nothing that
+// outlives it, except when ctx has ended and a read of stdin is still blocked.
+func Main(ctx context.Context, args []string, env Env) int {
+	s := newSession(env)
+	defer telemetry.FatalOnPanic(s.crashLogger())
+	root := newRoot(s)
+	root.SetArgs(args)
+	root.SetContext(ctx)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !s.started {
+		err = asUsage(err)
+	}
+	err = errors.Join(err, s.close())
+	s.report(err)
+	return exitCode(ctx, err)
+}
+
+// asUsage makes what cobra found wrong with the arguments a usage error.
+func asUsage(err error) error {
+	if _, ok := errors.AsType[*exitError](err); ok {
+		return err
+	}
+	return usageErrorf("", "%w", err)
+}
+
+// report shows an error to the person at the terminal. Its text may quote messages: it is escaped.
+func (s *session) report(err error) {
+	if err == nil {
+		return
+	}
+	chosen, ok := errors.AsType[*exitError](err)
+	if ok && chosen.reported {
+		return
+	}
+	fmt.Fprintf(s.env.Stderr, "surefoot: %s\n", EscapeBlock(err.Error(), maxErrorText))
+	if ok && chosen.hint != "" {
+		fmt.Fprintf(s.env.Stderr, "hint: %s\n", Escape(chosen.hint, maxErrorText))
+	}
+}
+
+// maxErrorText bounds an error on the terminal, in bytes.
+const maxErrorText = 16 << 10

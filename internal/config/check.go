@@ -1,0 +1,174 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+)
+
+// check looks at every section. Sections follow the order of the file.
+func (c *Config) check(r *reader) {
+	c.Database.check(r)
+	c.AMQP.check(r)
+	c.HTTP.check(r)
+	c.Log.check(r)
+	c.Tracing.check(r)
+	c.Relay.check(r)
+	c.Consume.check(r)
+	within(r, "inbox.retention", c.Inbox.Retention, time.Minute, 10*365*24*time.Hour)
+	c.Watchdog.check(r)
+	within(r, "shutdown.timeout", c.Shutdown.Timeout, time.Second, 10*time.Minute)
+}
+
+// within reports a value outside of lowest to highest, unless the key already has a fault.
+func within[T cmp.Ordered](r *reader, key string, value, lowest, highest T) {
+	if (value < lowest || value > highest) && !r.failed(key) {
+		r.wrong(key, "is %v, but must be from %v to %v", value, lowest, highest)
+	}
+}
+
+// oneOf reports a value that is none of the allowed ones.
+func oneOf(r *reader, key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) && !r.failed(key) {
+		r.wrong(key, "is %s, but must be one of %s%s", quote(value), strings.Join(allowed, ", "), hint(value, allowed))
+	}
+}
+
+// quote shows a value from a file without trusting it.
+func quote(value string) string {
+	const most = 80
+	if len(value) > most {
+		return strconv.QuoteToASCII(value[:most]) + "..."
+	}
+	return strconv.QuoteToASCII(value)
+}
+
+func (d *Database) check(r *reader) {
+	if d.URL != "" {
+		if _, err := pgconn.ParseConfig(d.URL.Reveal()); err != nil || d.URL.ambiguous() {
+			r.wrong("database.url", "is no usable URL (not shown: it may hold a password); write postgres://user:password@host:5432/database and percent-encode reserved characters")
+		}
+	}
+	if d.Schema == "" || pg.CheckSchema(d.Schema) != nil {
+		r.wrong("database.schema", "is %s, but must be 1 to 40 lower-case letters, digits and underscores, not starting with a digit", quote(d.Schema))
+	}
+	within(r, "database.max_conns", d.MaxConns, 1, 1000)
+	within(r, "database.connect_timeout", d.ConnectTimeout, 100*time.Millisecond, 5*time.Minute)
+	within(r, "database.statement_timeout", d.StatementTimeout, 100*time.Millisecond, time.Hour)
+}
+
+func (a *AMQP) check(r *reader) {
+	if a.URL != "" {
+		if _, err := amqp.ParseURI(a.URL.Reveal()); err != nil || a.URL.ambiguous() {
+			r.wrong("amqp.url", "is no usable URL (not shown: it may hold a password); write amqp://user:password@host:5672/vhost and percent-encode reserved characters")
+		}
+	}
+	if a.ManagementURL != "" {
+		parsed, err := url.Parse(a.ManagementURL.Reveal())
+		if err != nil || !slices.Contains([]string{"http", "https"}, parsed.Scheme) || parsed.Host == "" || a.ManagementURL.ambiguous() {
+			r.wrong("amqp.management_url", "is no usable URL (not shown: it may hold a password); write http://user:password@host:15672 and percent-encode reserved characters")
+		}
+	}
+}
+
+func (h *HTTP) check(r *reader) {
+	_, port, err := net.SplitHostPort(h.Listen)
+	if number, invalid := strconv.ParseUint(port, 10, 16); err != nil || invalid != nil || number > 65535 {
+		r.wrong("http.listen", "is %s, but must be host:port or :port; port 0 takes any free one", quote(h.Listen))
+	}
+}
+
+func (l *Log) check(r *reader) {
+	oneOf(r, "log.level", l.Level, "trace", "debug", "info", "warn", "error")
+	oneOf(r, "log.format", l.Format, "auto", "json", "pretty")
+}
+
+func (t *Tracing) check(r *reader) {
+	within(r, "tracing.sample_ratio", t.SampleRatio, 0, 1)
+	if t.Endpoint == "" {
+		return
+	}
+	parsed, err := url.Parse(t.Endpoint)
+	if err != nil || !slices.Contains([]string{"http", "https"}, parsed.Scheme) || parsed.Host == "" {
+		r.wrong("tracing.endpoint", "must be the collector's URL, such as http://localhost:4318")
+	}
+}
+
+func (c *Relay) check(r *reader) {
+	within(r, "relay.shards", c.Shards, 1, 256)
+	within(r, "relay.lease", c.Lease, time.Second, 10*time.Minute)
+	within(r, "relay.window", c.Window, 1, 50_000)
+	within(r, "relay.window_bytes", c.WindowBytes, 64<<10, 4<<30)
+	within(r, "relay.poll_min", c.PollMin, time.Millisecond, time.Minute)
+	within(r, "relay.poll_max", c.PollMax, c.PollMin, time.Minute)
+	within(r, "relay.confirm_timeout", c.ConfirmTimeout, 100*time.Millisecond, time.Hour)
+	within(r, "relay.attempts", c.Attempts, 1, 100)
+	within(r, "relay.backoff", c.Backoff, time.Millisecond, time.Hour)
+	oneOf(r, "relay.on_poison", c.OnPoison, "strict", "skip")
+}
+
+func (c *Consume) check(r *reader) {
+	for _, queue := range sortedKeys(c.Targets) {
+		key := fmt.Sprintf("consume.targets[%s]", queue)
+		if exec := c.Targets[queue].Exec; (len(exec) == 0 || exec[0] == "") && !r.failed(key+".exec") {
+			r.wrong(key, "needs exec: the program and its arguments as a list")
+		}
+	}
+}
+
+func (w *Watchdog) check(r *reader) {
+	within(r, "watchdog.interval", w.Interval, 10*time.Millisecond, 24*time.Hour)
+	within(r, "watchdog.batch", w.Batch, 1, 10_000)
+	names := map[string]int{}
+	for i := range w.Rules {
+		key := fmt.Sprintf("watchdog.rules[%d]", i)
+		w.Rules[i].check(r, key)
+		if first, twice := names[w.Rules[i].Name]; twice && w.Rules[i].Name != "" {
+			r.wrong(key+".name", "is also the name of watchdog.rules[%d]", first)
+		} else {
+			names[w.Rules[i].Name] = i
+		}
+	}
+}
+
+// ruleName keeps names fit for metric labels and for an event's source.
+func ruleName() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`) }
+
+func (c *Rule) check(r *reader, key string) {
+	for _, field := range []struct{ name, value string }{
+		{"name", c.Name},
+		{"table", c.Table},
+		{"key", c.Key},
+		{"status", c.Status},
+		{"stuck", c.Stuck},
+		{"clock", c.Clock},
+		{"new_status", c.NewStatus},
+		{"reason", c.Reason},
+		{"exchange", c.Exchange},
+		{"event_type", c.EventType},
+	} {
+		if at := key + "." + field.name; field.value == "" && !r.failed(at) {
+			r.wrong(at, "is missing")
+		}
+	}
+	if c.Name != "" && !ruleName().MatchString(c.Name) {
+		r.wrong(key+".name", "is %s, but must be 1 to 64 letters, digits, dots, dashes and underscores", quote(c.Name))
+	}
+	if c.Stuck != "" && c.Stuck == c.NewStatus {
+		r.wrong(key+".new_status", "is the stuck status itself: the rule would change nothing")
+	}
+	if c.Limit <= 0 && !r.failed(key+".limit") {
+		r.wrong(key+".limit", "must be a duration above zero, such as 10m")
+	}
+}

@@ -1,0 +1,176 @@
+package config
+
+import "time"
+
+// Config is the whole configuration. Load returns it complete and checked.
+type Config struct {
+	Database Database `yaml:"database"`
+	AMQP     AMQP     `yaml:"amqp"`
+	HTTP     HTTP     `yaml:"http"`
+	Log      Log      `yaml:"log"`
+	Tracing  Tracing  `yaml:"tracing"`
+	Relay    Relay    `yaml:"relay"`
+	Consume  Consume  `yaml:"consume"`
+	Inbox    Inbox    `yaml:"inbox"`
+	Watchdog Watchdog `yaml:"watchdog"`
+	Shutdown Shutdown `yaml:"shutdown"`
+}
+
+// Database says where PostgreSQL is and how it is used.
+type Database struct {
+	// URL is a postgres:// URL or a keyword/value string. Default: DATABASE_URL.
+	URL URL `yaml:"url"`
+	// URLFile is a file that holds the URL. Default: none.
+	URLFile string `yaml:"url_file"`
+	// Schema holds Surefoot's tables. Default surefoot.
+	Schema string `yaml:"schema" env:"SUREFOOT_SCHEMA"`
+	// MaxConns is the most connections of each role's pool. Default 10.
+	MaxConns int `yaml:"max_conns"`
+	// ConnectTimeout limits one attempt to connect. Default 5s.
+	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// StatementTimeout limits every statement, on the server. Default 30s.
+	StatementTimeout time.Duration `yaml:"statement_timeout"`
+}
+
+// AMQP says where RabbitMQ is.
+type AMQP struct {
+	// URL is an amqp:// or amqps:// URL. Default: AMQP_URL.
+	URL URL `yaml:"url"`
+	// URLFile is a file that holds the URL. Default: none.
+	URLFile string `yaml:"url_file"`
+	// ManagementURL is the management plugin's http:// or https:// URL. Default: MANAGEMENT_URL, else the
+	// host and credentials of URL at port 15672 (15671 and https for amqps).
+	ManagementURL URL `yaml:"management_url" env:"SUREFOOT_MANAGEMENT_URL"`
+	// ManagementURLFile is a file that holds ManagementURL. Default: none.
+	ManagementURLFile string `yaml:"management_url_file" env:"SUREFOOT_MANAGEMENT_URL_FILE"`
+	// CAFile is a PEM file of the authorities trusted for amqps and https. Default: the system's.
+	CAFile string `yaml:"ca_file"`
+}
+
+// HTTP says where the probes and metrics are served.
+type HTTP struct {
+	// Listen is host:port of /livez, /readyz and /metrics. Default :9464.
+	Listen string `yaml:"listen"`
+}
+
+// Log says what log lines look like.
+type Log struct {
+	// Level is trace, debug, info, warn or error. Default info.
+	Level string `yaml:"level"`
+	// Format is json, pretty or auto, which is pretty on a terminal. Default auto.
+	Format string `yaml:"format"`
+}
+
+// Tracing says where spans go.
+type Tracing struct {
+	// Endpoint is the OTLP/HTTP collector's URL. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or
+	// OTEL_EXPORTER_OTLP_ENDPOINT, else none: no spans are made.
+	Endpoint string `yaml:"endpoint"`
+	// SampleRatio is the share of traces begun here that are kept, 0 to 1. Default 1.
+	SampleRatio float64 `yaml:"sample_ratio"`
+}
+
+// Relay says how committed outbox rows are published.
+type Relay struct {
+	// Shards is how many lanes the keys are spread over. It is stored in the database: another number
+	// refuses to start. Default 8.
+	Shards int `yaml:"shards"`
+	// Lease is how long a silent owner keeps a shard; renewed at a third. Default 10s.
+	Lease time.Duration `yaml:"lease"`
+	// Window is the most unconfirmed messages per shard. Default 2000.
+	Window int `yaml:"window"`
+	// WindowBytes is the most unconfirmed bytes per shard. Default 16MiB.
+	WindowBytes Size `yaml:"window_bytes"`
+	// PollMin is the wait between reads while rows come. Default 5ms.
+	PollMin time.Duration `yaml:"poll_min"`
+	// PollMax is the wait between reads when idle. Default 100ms.
+	PollMax time.Duration `yaml:"poll_max"`
+	// ConfirmTimeout is how long the broker may take to confirm before a route is stopped. Default 30s.
+	ConfirmTimeout time.Duration `yaml:"confirm_timeout"`
+	// Attempts is how often a bad row is tried before it is dead. Default 3.
+	Attempts int `yaml:"attempts"`
+	// Backoff is the wait before a bad row's second try, doubled for each further one. Default 200ms.
+	Backoff time.Duration `yaml:"backoff"`
+	// OnPoison says what happens to the later rows of a bad row's key: strict holds them back, skip lets
+	// them pass. Default strict.
+	OnPoison string `yaml:"on_poison"`
+}
+
+// Consume says which queues this binary serves itself.
+type Consume struct {
+	// Targets are the programs that handle messages, by queue. Default: none.
+	Targets map[string]Target `yaml:"targets"`
+}
+
+// Target is a program that handles the messages of one queue.
+type Target struct {
+	// Exec is the program and its arguments. Required.
+	Exec []string `yaml:"exec"`
+}
+
+// Inbox says how long handled messages are remembered.
+type Inbox struct {
+	// Retention is how long a message's id keeps a second delivery from having effects. Default 168h.
+	Retention time.Duration `yaml:"retention"`
+}
+
+// Watchdog says which rows of the user's tables may not stay as they are.
+type Watchdog struct {
+	// Interval is the time between cycles. Default 60s.
+	Interval time.Duration `yaml:"interval"`
+	// Batch is the most rows of one transaction. Default 100.
+	Batch int `yaml:"batch"`
+	// Rules are what is watched. Default: none.
+	Rules []Rule `yaml:"rules"`
+}
+
+// Rule moves rows that have been in one status for too long into another, and says so in an event.
+type Rule struct {
+	// Name tells the rule from others. Required.
+	Name string `yaml:"name"`
+	// Table is the table, with its schema when it is not on the search path. Required.
+	Table string `yaml:"table"`
+	// Key is the column that identifies a row; it becomes the event's key. Required.
+	Key string `yaml:"key"`
+	// Status is the column that holds the state. Required.
+	Status string `yaml:"status"`
+	// Stuck is the status that must not last. Required.
+	Stuck string `yaml:"stuck"`
+	// Clock is the timestamptz column that says since when. Required.
+	Clock string `yaml:"clock"`
+	// Limit is how long the status may last. Required.
+	Limit time.Duration `yaml:"limit"`
+	// NewStatus is what the row becomes. Required.
+	NewStatus string `yaml:"new_status"`
+	// Reason is written into the event, for example PAYMENT_TIMEOUT. Required.
+	Reason string `yaml:"reason"`
+	// Exchange is where the event is published. Required.
+	Exchange string `yaml:"exchange"`
+	// EventType is the event's type and routing key. Required.
+	EventType string `yaml:"event_type"`
+}
+
+// Shutdown says how a stop goes.
+type Shutdown struct {
+	// Timeout is the longest time from the signal to the exit. Default 25s, 5 s under the usual grace of
+	// container platforms.
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		Database: Database{Schema: "surefoot", MaxConns: 10, ConnectTimeout: 5 * time.Second, StatementTimeout: 30 * time.Second},
+		HTTP:     HTTP{Listen: ":9464"},
+		Log:      Log{Level: "info", Format: "auto"},
+		Tracing:  Tracing{SampleRatio: 1},
+		Relay: Relay{
+			Shards: 8, Lease: 10 * time.Second, Window: 2000, WindowBytes: 16 << 20,
+			PollMin: 5 * time.Millisecond, PollMax: 100 * time.Millisecond, ConfirmTimeout: 30 * time.Second,
+			Attempts: 3, Backoff: 200 * time.Millisecond, OnPoison: "strict",
+		},
+		Inbox:    Inbox{Retention: 168 * time.Hour},
+		Watchdog: Watchdog{Interval: time.Minute, Batch: 100},
+		Shutdown: Shutdown{Timeout: 25 * time.Second},
+	}
+}

@@ -1,0 +1,124 @@
+package config
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// prefix begins the name of every environment variable of ours.
+const prefix = "SUREFOOT_"
+
+// leaf is a key that one text can set: every scalar outside lists and maps.
+type leaf struct {
+	key   string
+	env   string
+	index []int
+}
+
+// leaves lists the leaves of a configuration struct in the order of its fields.
+func leaves(of reflect.Type, path string, index []int) []leaf {
+	var found []leaf
+	for i := range of.NumField() {
+		field := of.Field(i)
+		name, options, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		if (name == "" || name == "-") && options != "inline" {
+			continue
+		}
+		at := path
+		if options != "inline" {
+			at = join(path, name)
+		}
+		here := append(slices.Clone(index), i)
+		switch {
+		case isScalar(field.Type):
+			found = append(found, leaf{key: at, env: envName(field, at), index: here})
+		case field.Type.Kind() == reflect.Struct:
+			found = append(found, leaves(field.Type, at, here)...)
+		}
+	}
+	return found
+}
+
+func envName(field reflect.StructField, key string) string {
+	if name := field.Tag.Get("env"); name != "" {
+		return name
+	}
+	return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// Leaves lists the keys that the environment and flags can set.
+func Leaves() []string {
+	var keys []string
+	for _, leaf := range leaves(reflect.TypeFor[Config](), "", nil) {
+		keys = append(keys, leaf.key)
+	}
+	return keys
+}
+
+// EnvName is the environment variable that sets a key, "" when none does.
+func EnvName(key string) string {
+	for _, leaf := range leaves(reflect.TypeFor[Config](), "", nil) {
+		if leaf.key == key {
+			return leaf.env
+		}
+	}
+	return ""
+}
+
+// readEnv applies the environment, given as NAME to value. An empty variable counts as unset: that is what
+// templates make of a value that they do not have.
+func (r *reader) readEnv(environ map[string]string, config *Config) {
+	known := make([]string, 0, len(environ))
+	for _, leaf := range leaves(reflect.TypeFor[Config](), "", nil) {
+		known = append(known, leaf.env)
+		if text := environ[leaf.env]; text != "" {
+			r.setLeaf(config, leaf, leaf.env, text)
+		}
+	}
+	r.strangers(environ, known)
+}
+
+func (r *reader) setLeaf(config *Config, leaf leaf, source, text string) {
+	r.set(leaf.key, source)
+	if err := setScalar(reflect.ValueOf(config).Elem().FieldByIndex(leaf.index), text); err != nil {
+		r.fault(source, leaf.key, "%s", err)
+	}
+}
+
+// strangers reports variables that look like a misspelt one of ours. Others with the prefix are left alone:
+// they may belong to a wrapper, or come from the container platform.
+func (r *reader) strangers(environ map[string]string, known []string) {
+	for _, name := range sortedKeys(environ) {
+		if !strings.HasPrefix(name, prefix) || slices.Contains(known, name) || isPlatforms(name) {
+			continue
+		}
+		if slices.Contains(reserved(), name) {
+			continue
+		}
+		if near := Nearest(name, known); near != "" && distance(name, near) <= 2 {
+			r.fault(name, "", "unknown variable; did you mean %s?", near)
+		}
+	}
+}
+
+// reserved are variables that are read elsewhere in this program.
+func reserved() []string {
+	return []string{"SUREFOOT_CONFIG", "SUREFOOT_OPERATOR"}
+}
+
+// isPlatforms recognises what Kubernetes sets in every container for a service called surefoot:
+// SUREFOOT_SERVICE_HOST, SUREFOOT_PORT_9464_TCP_ADDR and the like.
+func isPlatforms(name string) bool {
+	return strings.Contains(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") ||
+		strings.HasSuffix(name, "_PORT") || strings.Contains(name, "_PORT_")
+}
+
+func sortedKeys[V any](of map[string]V) []string {
+	keys := make([]string, 0, len(of))
+	for key := range of {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,122 @@
+package config
+
+import (
+	"net"
+	"net/url"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// maxSecret bounds a file that holds a URL.
+const maxSecret = 64 << 10
+
+// secret is a URL that can also be named by a file.
+type secret struct {
+	key      string
+	url      *URL
+	file     *string
+	fallback string
+}
+
+func (c *Config) secrets() []secret {
+	return []secret{
+		{"database.url", &c.Database.URL, &c.Database.URLFile, "DATABASE_URL"},
+		{"amqp.url", &c.AMQP.URL, &c.AMQP.URLFile, "AMQP_URL"},
+		{"amqp.management_url", &c.AMQP.ManagementURL, &c.AMQP.ManagementURLFile, "MANAGEMENT_URL"},
+	}
+}
+
+// layer runs read, which applies one source, and lets the URL or the file that it names replace both of
+// the sources below: a URL in a flag wins over a url_file in surefoot.yaml.
+func (r *reader) layer(config *Config, read func()) {
+	below := *config
+	for _, secret := range config.secrets() {
+		*secret.url, *secret.file = "", ""
+	}
+	read()
+	lower := below.secrets()
+	for i, secret := range config.secrets() {
+		switch {
+		case *secret.url != "" && *secret.file != "":
+			r.wrong(secret.key, "is set, and so is %s_file: keep one of them", secret.key)
+		case *secret.url == "" && *secret.file == "":
+			*secret.url, *secret.file = *lower[i].url, *lower[i].file
+		}
+	}
+}
+
+// resolveSecrets reads the files, falls back to the common variables, and checks that the URLs are usable.
+func (r *reader) resolveSecrets(src Sources, environ map[string]string, config *Config) {
+	for _, secret := range config.secrets() {
+		if *secret.url == "" && *secret.file == "" {
+			r.fallBack(secret, environ)
+		}
+		if *secret.url == "" && *secret.file != "" {
+			r.readSecret(src, secret)
+		}
+	}
+	if src.Database && config.Database.URL == "" && !r.failed("database.url") {
+		r.missing("database.url", "SUREFOOT_DATABASE_URL", "postgres://user:password@host:5432/database")
+	}
+	if src.AMQP && config.AMQP.URL == "" && !r.failed("amqp.url") {
+		r.missing("amqp.url", "SUREFOOT_AMQP_URL", "amqp://user:password@host:5672/vhost")
+	}
+	if config.AMQP.ManagementURL == "" {
+		config.AMQP.ManagementURL = managementOf(config.AMQP.URL)
+	}
+}
+
+func (r *reader) missing(key, variable, example string) {
+	r.fault("", key, "is missing: set %s, for example to %s", variable, example)
+}
+
+// failed tells whether a key or its file already has a fault.
+func (r *reader) failed(key string) bool {
+	for _, fault := range r.faults {
+		if fault.Key == key || fault.Key == key+"_file" {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reader) fallBack(secret secret, environ map[string]string) {
+	if text := environ[secret.fallback]; text != "" {
+		*secret.url = URL(text)
+		r.set(secret.key, secret.fallback)
+	} else if path := environ[secret.fallback+"_FILE"]; path != "" {
+		*secret.file = path
+		r.set(secret.key+"_file", secret.fallback+"_FILE")
+	}
+}
+
+func (r *reader) readSecret(src Sources, secret secret) {
+	key := secret.key + "_file"
+	data, err := src.ReadFile(*secret.file)
+	if err != nil {
+		r.wrong(key, "cannot be read: %s", err)
+		return
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "" || len(data) > maxSecret {
+		r.wrong(key, "must hold one URL and nothing else")
+		return
+	}
+	*secret.url = URL(text)
+	r.set(secret.key, r.sourceOf(key))
+}
+
+// managementOf derives the management plugin's URL: same host, same credentials, the plugin's usual port,
+// and encrypted when AMQP is. It is "" when there is no usable AMQP URL.
+func managementOf(broker URL) URL {
+	uri, err := amqp.ParseURI(broker.Reveal())
+	if broker == "" || err != nil {
+		return ""
+	}
+	management := url.URL{Scheme: "http", User: url.UserPassword(uri.Username, uri.Password), Host: net.JoinHostPort(uri.Host, "15672")}
+	if uri.Scheme == "amqps" {
+		management.Scheme, management.Host = "https", net.JoinHostPort(uri.Host, "15671")
+	}
+	return URL(management.String())
+}
