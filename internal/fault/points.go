@@ -12,5 +12,10 @@ func Points() []string {
 		"consumer.before-dead-letter",
 		"consumer.after-dead-letter",
 		"consumer.after-ack",
+		"watchdog.after-claim",
+		"watchdog.after-change",
+		"watchdog.after-enqueue",
+		"watchdog.before-commit",
+		"watchdog.after-commit",
 	}
 }
