@@ -1,6 +1,9 @@
 package message
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 type contextKey struct{}
 
@@ -17,19 +20,18 @@ func FromContext(ctx context.Context) (Message, bool) {
 }
 
 // Inherit fills CorrelationID, CausationID and RequestID, where they are empty, from the message that
-// caused this one: its correlation (or, at the start of a chain, its ID), its ID and its request id.
+// caused this one: its correlation (or, at the start of a chain, its ID), its ID and its request id. What
+// a foreign producer wrote there is made fit to be sent: a handler must not fail for the ids of its cause.
 func (m Message) Inherit(cause Message) Message {
-	if m.CorrelationID == "" {
-		m.CorrelationID = cause.CorrelationID
+	inherit := func(field *string, limit int, from ...string) {
+		for _, value := range from {
+			if *field == "" {
+				*field = Clip(strings.ReplaceAll(value, "\x00", ""), limit)
+			}
+		}
 	}
-	if m.CorrelationID == "" {
-		m.CorrelationID = cause.ID
-	}
-	if m.CausationID == "" {
-		m.CausationID = cause.ID
-	}
-	if m.RequestID == "" {
-		m.RequestID = cause.RequestID
-	}
+	inherit(&m.CorrelationID, MaxShortString, cause.CorrelationID, cause.ID)
+	inherit(&m.CausationID, maxText, cause.ID)
+	inherit(&m.RequestID, maxText, cause.RequestID)
 	return m
 }

@@ -1,9 +1,12 @@
 package message
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +21,13 @@ const (
 	MaxAttemptLog = 10
 
 	maxLogMessage = 200
+	maxClass      = 64
+	maxName       = 128
+
+	// headroom is kept free for what is written beside a failure: origin, attempts, deferral, redrive.
+	headroom = 2 << 10
+	// maxOwn is more than any of Surefoot's own headers takes, the log and the stack apart.
+	maxOwn = 2 << 10
 )
 
 // Failure is the record that a failed message carries into the retry tier and the dead-letter queue.
@@ -69,8 +79,12 @@ func FailureOf(h amqp.Table) Failure {
 }
 
 // Write records the failure in headers, over an earlier one whose first time and log it carries on:
-// number is the count of failed attempts including this one. All headers together stay within
-// [MaxHeaders]: the stack gives way first, then the log, then the text of the message.
+// number is the count of failed attempts including this one.
+//
+// All headers together stay within [MaxHeaders], with room for the origin, the attempts and the marks of a
+// redrive: the stack gives way first, then the log, then the error's text. Only a foreign producer can
+// have sent so many headers that this is not enough; then its largest go, and their number is kept in
+// [HeaderDropped], because a message that cannot be published again would be stuck for ever.
 func (f Failure) Write(h amqp.Table, number int) {
 	f = f.bounded()
 	earlier := FailureOf(h)
@@ -78,7 +92,7 @@ func (f Failure) Write(h amqp.Table, number int) {
 		f.FirstFailedAt = earlier.FirstFailedAt
 	}
 	log := append(earlier.Log, Attempt{
-		Number: number, At: f.LastFailedAt, Class: f.Class, Type: f.Type, Host: f.Host,
+		Number: max(number, 0), At: f.LastFailedAt, Class: f.Class, Type: f.Type, Host: f.Host,
 		Message: Clip(f.Message, maxLogMessage),
 	})
 	f.Log = log[max(0, len(log)-MaxAttemptLog):]
@@ -87,19 +101,19 @@ func (f Failure) Write(h amqp.Table, number int) {
 }
 
 func (f Failure) bounded() Failure {
-	f.Class, f.Type = Clip(f.Class, 64), Clip(f.Type, 128)
-	f.Host, f.Version = Clip(f.Host, 128), Clip(f.Version, 128)
+	if f.Fingerprint == "" {
+		f.Fingerprint = Fingerprint(f.Class, f.Type, f.Message)
+	}
+	f.Class, f.Type = Clip(f.Class, maxClass), Clip(f.Type, maxName)
+	f.Host, f.Version = Clip(f.Host, maxName), Clip(f.Version, maxName)
 	f.Message, f.Stack = Clip(f.Message, MaxErrorMessage), Clip(f.Stack, MaxErrorStack)
+	f.Fingerprint = Clip(f.Fingerprint, maxClass)
 	if f.LastFailedAt.IsZero() {
 		f.LastFailedAt = time.Now()
 	}
 	if f.FirstFailedAt.IsZero() {
 		f.FirstFailedAt = f.LastFailedAt
 	}
-	if f.Fingerprint == "" {
-		f.Fingerprint = Fingerprint(f.Class, f.Type, f.Message)
-	}
-	f.Fingerprint = Clip(f.Fingerprint, 64)
 	return f
 }
 
@@ -122,12 +136,40 @@ func (f Failure) put(h amqp.Table) {
 }
 
 func giveWay(h amqp.Table) {
-	for _, name := range []string{HeaderErrorStack, HeaderAttemptLog, HeaderErrorMessage} {
-		if TableSize(h) <= MaxHeaders {
-			return
-		}
+	size := TableSize(h)
+	drop := func(name string) {
+		size -= entrySize(name, h[name])
 		delete(h, name)
 	}
+	for _, name := range []string{HeaderErrorStack, HeaderAttemptLog, HeaderErrorMessage} {
+		if _, there := h[name]; there && size > MaxHeaders-headroom {
+			drop(name)
+		}
+	}
+	if size <= MaxHeaders-headroom {
+		return
+	}
+	dropped, _ := Integer(h[HeaderDropped])
+	for _, name := range foreignBySize(h) {
+		if size <= MaxHeaders-headroom {
+			break
+		}
+		drop(name)
+		dropped++
+	}
+	h[HeaderDropped] = dropped
+}
+
+// foreignBySize returns the names of what is not Surefoot's, largest first. Its own headers are among them
+// where a foreign producer blew one up, or invented one of its prefix.
+func foreignBySize(h amqp.Table) []string {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h)), func(name string) bool {
+		return known(name) && entrySize(name, h[name]) <= maxOwn
+	})
+	slices.SortStableFunc(names, func(a, b string) int {
+		return cmp.Compare(entrySize(b, h[b]), entrySize(a, h[a]))
+	})
+	return names
 }
 
 func (a Attempt) table() amqp.Table {
@@ -149,25 +191,46 @@ func attemptLog(h amqp.Table) []Attempt {
 		}
 		n, _ := Integer(t["n"])
 		log = append(log, Attempt{
-			Number: int(n), At: Time(t, "at"), Class: Clip(Text(t, "class"), 64), Type: Clip(Text(t, "type"), 128),
-			Message: Clip(Text(t, "message"), maxLogMessage), Host: Clip(Text(t, "host"), 128),
+			Number: int(n), At: Time(t, "at"), Class: Clip(Text(t, "class"), maxClass), Type: Clip(Text(t, "type"), maxName),
+			Message: Clip(Text(t, "message"), maxLogMessage), Host: Clip(Text(t, "host"), maxName),
 		})
 	}
 	return log
 }
 
 var (
-	idLike     = regexp.MustCompile(`(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16,}\b`)
-	numberLike = regexp.MustCompile(`\d+`)
+	uuidLike   = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`)
+	hexLike    = regexp.MustCompile(`\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{16,}\b`)
+	tokenLike  = regexp.MustCompile(`[0-9A-Za-z]{12,}`)
+	numberLike = regexp.MustCompile(`-?\d+([.,:]\d+)*`)
 	quoted     = regexp.MustCompile(`"[^"]*"|'[^']*'`)
+)
+
+// Bounds of a fingerprint's work: what is read of the text, and what is hashed of it once the ids are out.
+// The second is counted afterwards, so that an id of another length does not move the end.
+const (
+	fingerprintReads  = 4 << 10
+	fingerprintHashes = 512
 )
 
 // Fingerprint groups failures of one cause: ids, numbers and quoted values are replaced before the text
 // is hashed, so that the same fault with another order id gives the same result. 16 hexadecimal digits.
 func Fingerprint(class, errType, text string) string {
-	text = idLike.ReplaceAllString(Clip(text, MaxErrorMessage), "<id>")
+	text = Clip(text, fingerprintReads)
 	text = quoted.ReplaceAllString(text, "<value>")
+	text = uuidLike.ReplaceAllString(text, "<id>")
+	text = hexLike.ReplaceAllString(text, "<id>")
+	text = tokenLike.ReplaceAllStringFunc(text, token)
 	text = numberLike.ReplaceAllString(text, "<n>")
+	text = Clip(text, fingerprintHashes)
 	sum := sha256.Sum256([]byte(strings.Join([]string{class, errType, text}, "\x00")))
 	return hex.EncodeToString(sum[:8])
+}
+
+// token replaces a long word with digits in it (ULID, KSUID) and leaves long words alone.
+func token(word string) string {
+	if strings.ContainsAny(word, "0123456789") {
+		return "<id>"
+	}
+	return word
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -18,6 +20,8 @@ const (
 	jsonBytes = "$bytes"
 	jsonTime  = "$time"
 	jsonFloat = "$float"
+	// jsonMap escapes a user's map that would be read as one of these.
+	jsonMap = "$map"
 )
 
 // HeadersJSON encodes headers as the outbox table keeps them; nil when there are none. Integers keep their
@@ -27,7 +31,13 @@ func HeadersJSON(h Headers) ([]byte, error) {
 	if err != nil || len(table) == 0 {
 		return nil, err
 	}
-	return json.Marshal(tagged(table))
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false) // six bytes for each "<" would be waste
+	if err := encoder.Encode(taggedMap(table)); err != nil {
+		return nil, fmt.Errorf("encode headers: %w", err)
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
 func tagged(value any) any {
@@ -45,10 +55,27 @@ func tagged(value any) any {
 		}
 		return list
 	case amqp.Table:
+		if _, ok := soleTag(v); ok {
+			return map[string]any{jsonMap: taggedMap(v)}
+		}
 		return taggedMap(v)
 	default:
 		return v
 	}
+}
+
+// soleTag returns the name of a map's only member when it reads like a tag.
+func soleTag(m map[string]any) (string, bool) {
+	if len(m) != 1 {
+		return "", false
+	}
+	for name := range m {
+		switch name {
+		case jsonBytes, jsonTime, jsonFloat, jsonMap:
+			return name, true
+		}
+	}
+	return "", false
 }
 
 func taggedMap(m map[string]any) map[string]any {
@@ -84,8 +111,8 @@ func ParseHeadersJSON(data []byte) (Headers, error) {
 	if err := decoder.Decode(&raw); err != nil {
 		return nil, fmt.Errorf("headers are not a JSON object: %w", err)
 	}
-	if decoder.More() {
-		return nil, fmt.Errorf("headers are more than one JSON object")
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("headers are more than one JSON object")
 	}
 	headers := make(Headers, len(raw))
 	for name, value := range raw {
@@ -124,13 +151,22 @@ func untagged(value any, depth int) (any, error) {
 }
 
 func untaggedMap(m map[string]any, depth int) (any, error) {
-	if len(m) == 1 {
-		for tag, value := range m {
-			if text, ok := value.(string); ok && strings.HasPrefix(tag, "$") {
-				return taggedValue(tag, text)
+	if tag, ok := soleTag(m); ok {
+		switch value := m[tag].(type) {
+		case string:
+			return taggedValue(tag, value)
+		case map[string]any:
+			if tag != jsonMap {
+				break
 			}
+			return untaggedFields(value, depth)
 		}
+		return nil, fmt.Errorf("the tag %s has a value of the wrong type", tag)
 	}
+	return untaggedFields(m, depth)
+}
+
+func untaggedFields(m map[string]any, depth int) (any, error) {
 	for name, field := range m {
 		var err error
 		if m[name], err = untagged(field, depth+1); err != nil {
@@ -150,7 +186,7 @@ func taggedValue(tag, text string) (any, error) {
 	case jsonFloat:
 		return strconv.ParseFloat(text, 64)
 	default:
-		return map[string]any{tag: text}, nil
+		return nil, fmt.Errorf("the tag %s needs an object", tag)
 	}
 }
 

@@ -1,8 +1,10 @@
 package message
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +38,8 @@ const (
 	HeaderFailedHost    = "sf-failed-host"
 	HeaderFailedVersion = "sf-failed-version"
 	HeaderAttemptLog    = "sf-attempt-log"
+	// HeaderDropped counts headers of a foreign producer that had to go so that the rest could be sent.
+	HeaderDropped = "sf-headers-dropped"
 
 	// HeaderReprocess (RFC 3339) marks a redriven message.
 	HeaderReprocess    = "x-reprocess"
@@ -74,21 +78,49 @@ func Reserved(name string) bool {
 	case HeaderRequestID, HeaderTraceParent, HeaderTraceState, HeaderAttempts, HeaderReprocess:
 		return true
 	default:
-		return strings.HasPrefix(lower, "sf-") || BrokerOwned(lower)
+		return strings.HasPrefix(lower, "sf-") || BrokerOwned(name)
 	}
 }
 
-// BrokerOwned reports whether the broker writes or interprets the header. Such headers are never
-// published again: see the package comment.
+// known reports whether Surefoot writes the header: all of them together, at [maxOwn] bytes each, leave
+// room within [MaxHeaders].
+func known(name string) bool {
+	switch name {
+	case HeaderKey, HeaderCausationID, HeaderRequestID, HeaderTraceParent, HeaderTraceState,
+		HeaderAttempts, HeaderNotBefore, HeaderOriginExchange, HeaderOriginRoutingKey, HeaderOriginQueue,
+		HeaderErrorClass, HeaderErrorType, HeaderErrorMessage, HeaderFingerprint, HeaderFirstFailedAt,
+		HeaderLastFailedAt, HeaderFailedHost, HeaderFailedVersion, HeaderDropped,
+		HeaderReprocess, HeaderRedriveCount, HeaderRedriveRun, HeaderOutbox, HeaderEpoch:
+		return true
+	}
+	return false
+}
+
+// BrokerOwned reports whether the broker, or a plugin that ships with it, writes or interprets the header
+// (RabbitMQ docs: dead lettering, quorum queues, streams, sender-selected distribution, federation, shovel,
+// MQTT, AMQP 1.0). Such headers are never published again: see the package comment. CC and BCC count only
+// as RabbitMQ reads them, in capitals; "cc" is a user's.
 func BrokerOwned(name string) bool {
+	if name == "CC" || name == "BCC" {
+		return true
+	}
 	switch lower := strings.ToLower(name); lower {
-	case "x-death", "x-delivery-count", "x-acquired-count", "cc", "bcc", "x-delay",
-		"x-stream-offset", "x-stream-filter-value":
+	case "x-death", "x-delivery-count", "x-acquired-count", "x-delay",
+		"x-stream-offset", "x-stream-filter", "x-stream-filter-value",
+		"x-received-from", "x-shovelled", "x-shovelled-timestamp":
 		return true
 	default:
-		return strings.HasPrefix(lower, "x-first-death-") || strings.HasPrefix(lower, "x-last-death-") ||
-			strings.HasPrefix(lower, "x-opt-")
+		return hasAnyPrefix(lower, "x-first-death-", "x-last-death-", "x-opt-", "x-mqtt-", "x-amqp-1.0-")
 	}
+}
+
+func hasAnyPrefix(s string, prefixes ...string) bool {
+	for _, prefix := range prefixes {
+		if strings.HasPrefix(s, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func toTable(m map[string]any, depth int) (amqp.Table, error) {
@@ -119,7 +151,7 @@ func toField(value any, depth int) (any, error) {
 		}
 		return v, nil
 	case time.Time:
-		return v.UTC().Truncate(time.Second), nil
+		return toTime(v)
 	case float32:
 		return float64(v), nil
 	case Headers:
@@ -133,6 +165,19 @@ func toField(value any, depth int) (any, error) {
 	default:
 		return toInteger(value)
 	}
+}
+
+// toTime cuts to whole seconds, which is all that AMQP carries.
+func toTime(t time.Time) (any, error) {
+	if outOfRange(t) {
+		return nil, errors.New("contain a time outside the years 1970 to 9999, which AMQP cannot carry")
+	}
+	return t.UTC().Truncate(time.Second), nil
+}
+
+func outOfRange(t time.Time) bool {
+	year := t.UTC().Year()
+	return year < 1970 || year > 9999
 }
 
 func toArray(values []any, depth int) (any, error) {
@@ -184,7 +229,9 @@ func unsigned(v uint64) (any, error) {
 }
 
 // Integer reads a counter from any numeric header type and from text: messages that other tools published
-// again carry other types than the ones first written. It reports false when there is none.
+// again carry other types than the ones first written. Fractions are cut off. It reports false when there
+// is none, and for what is no number from its first to its last character ("5abc") or fits no int64:
+// half a number is a guess, and a counter that was guessed is worse than none.
 func Integer(value any) (int64, bool) {
 	switch v := value.(type) {
 	case int64:
@@ -194,11 +241,15 @@ func Integer(value any) (int64, bool) {
 	case float64:
 		return truncated(v)
 	case string:
-		var n int64
-		if _, err := fmt.Sscanf(strings.TrimSpace(v), "%d", &n); err != nil {
+		n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+		if err != nil {
 			return 0, false
 		}
 		return n, true
+	case []byte:
+		return Integer(string(v))
+	case amqp.Decimal:
+		return truncated(float64(v.Value) / math.Pow10(int(v.Scale)))
 	default:
 		n, err := toInteger(value)
 		if err != nil {
@@ -238,10 +289,12 @@ func Text(h amqp.Table, name string) string {
 func TableSize(t amqp.Table) int {
 	size := 4
 	for name, value := range t {
-		size += 1 + len(name) + fieldSize(value)
+		size += entrySize(name, value)
 	}
 	return size
 }
+
+func entrySize(name string, value any) int { return 1 + len(name) + fieldSize(value) }
 
 func fieldSize(value any) int {
 	switch v := value.(type) {

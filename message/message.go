@@ -1,8 +1,8 @@
 package message
 
 import (
-	"bytes"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -124,7 +124,7 @@ func (m Message) Validate(maxBody int) error {
 			return m.invalid(f.name, reason)
 		}
 	}
-	if y := m.OccurredAt.Year(); !m.OccurredAt.IsZero() && (y < 1970 || y > 9999) {
+	if !m.OccurredAt.IsZero() && outOfRange(m.OccurredAt) {
 		return m.invalid("OccurredAt", "lies outside the years 1970 to 9999, which AMQP cannot carry")
 	}
 	if len(m.Payload) > maxBody {
@@ -175,7 +175,7 @@ func textFault(s string, limit int) string {
 		return fmt.Sprintf("has %d bytes, more than the limit of %d", len(s), limit)
 	case !utf8.ValidString(s):
 		return "is not valid UTF-8"
-	case bytes.IndexByte([]byte(s), 0) >= 0:
+	case strings.IndexByte(s, 0) >= 0:
 		return "contains a NUL byte"
 	}
 	return ""
@@ -188,19 +188,14 @@ func (m Message) invalid(field, reason string) error {
 // Clip shortens s to at most limit bytes without cutting a rune, replaces invalid UTF-8, and marks the
 // cut with "...". It bounds text from messages and errors; it does not escape it.
 func Clip(s string, limit int) string {
-	cut := len(s) > limit
-	if cut {
-		s = s[:max(limit-3, 0)]
-		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-			s = s[:len(s)-1]
-		}
-		if len(s) > 0 && s[len(s)-1] >= utf8.RuneSelf {
-			s = s[:len(s)-1]
-		}
+	limit = max(limit, 0)
+	if len(s) <= limit {
+		return strings.ToValidUTF8(s, "?")
 	}
-	s = string(bytes.ToValidUTF8([]byte(s), []byte("?")))
-	if cut {
-		s += "..."[:min(3, limit)]
+	mark := "..."[:min(3, limit)]
+	end := limit - len(mark)
+	for back := 0; back < utf8.UTFMax-1 && end > 0 && !utf8.RuneStart(s[end]); back++ {
+		end--
 	}
-	return s
+	return strings.ToValidUTF8(s[:end], "?") + mark
 }
