@@ -119,6 +119,14 @@ func (a *application) open(ctx context.Context) error {
 	if a.opts.Listening != nil {
 		a.opts.Listening(server.Addr())
 	}
+	stopTracing, err := telemetry.StartTracing(ctx, telemetry.TracingOptions{
+		Endpoint: a.config.Tracing.Endpoint, SampleRatio: a.config.Tracing.SampleRatio,
+		Version: a.opts.Version, Environ: a.opts.Environ, Logger: a.logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.cleanups.add("tracing", stopTracing)
 	return nil
 }
 

@@ -69,6 +69,7 @@ func (a *application) deps(role Role) Deps {
 		Schema:        a.config.Database.Schema,
 		AMQPURL:       a.config.AMQP.URL.Reveal(),
 		ManagementURL: a.config.AMQP.ManagementURL.Reveal(),
+		TLS:           a.config.AMQP.TLS(),
 		Host:          a.opts.Host,
 		Version:       a.opts.Version,
 		Drain:         a.drain(),

@@ -151,11 +151,9 @@ func (c *Rule) check(r *reader, key string) {
 		{"table", c.Table},
 		{"key", c.Key},
 		{"status", c.Status},
-		{"stuck", c.Stuck},
 		{"clock", c.Clock},
 		{"new_status", c.NewStatus},
 		{"reason", c.Reason},
-		{"exchange", c.Exchange},
 		{"event_type", c.EventType},
 	} {
 		if at := key + "." + field.name; field.value == "" && !r.failed(at) {
@@ -165,8 +163,11 @@ func (c *Rule) check(r *reader, key string) {
 	if c.Name != "" && !ruleName().MatchString(c.Name) {
 		r.wrong(key+".name", "is %s, but must be 1 to 64 letters, digits, dots, dashes and underscores", quote(c.Name))
 	}
-	if c.Stuck != "" && c.Stuck == c.NewStatus {
-		r.wrong(key+".new_status", "is the stuck status itself: the rule would change nothing")
+	if len(c.Stuck) == 0 && !r.failed(key+".stuck") {
+		r.wrong(key+".stuck", "must list at least one status")
+	}
+	if slices.Contains(c.Stuck, c.NewStatus) && c.NewStatus != "" {
+		r.wrong(key+".new_status", "is one of the stuck statuses: the row would stay stuck")
 	}
 	if c.Limit <= 0 && !r.failed(key+".limit") {
 		r.wrong(key+".limit", "must be a duration above zero, such as 10m")

@@ -1,6 +1,9 @@
 package config
 
-import "time"
+import (
+	"crypto/x509"
+	"time"
+)
 
 // Config is the whole configuration. Load returns it complete and checked.
 type Config struct {
@@ -45,6 +48,9 @@ type AMQP struct {
 	ManagementURLFile string `yaml:"management_url_file" env:"SUREFOOT_MANAGEMENT_URL_FILE"`
 	// CAFile is a PEM file of the authorities trusted for amqps and https. Default: the system's.
 	CAFile string `yaml:"ca_file"`
+
+	// roots is what CAFile holds.
+	roots *x509.CertPool
 }
 
 // HTTP says where the probes and metrics are served.
@@ -128,14 +134,14 @@ type Watchdog struct {
 type Rule struct {
 	// Name tells the rule from others. Required.
 	Name string `yaml:"name"`
-	// Table is the table, with its schema when it is not on the search path. Required.
+	// Table is the table with its schema, as schema.table. Required.
 	Table string `yaml:"table"`
 	// Key is the column that identifies a row; it becomes the event's key. Required.
 	Key string `yaml:"key"`
 	// Status is the column that holds the state. Required.
 	Status string `yaml:"status"`
-	// Stuck is the status that must not last. Required.
-	Stuck string `yaml:"stuck"`
+	// Stuck is the list of statuses that must not last. Required.
+	Stuck []string `yaml:"stuck"`
 	// Clock is the timestamptz column that says since when. Required.
 	Clock string `yaml:"clock"`
 	// Limit is how long the status may last. Required.
@@ -144,10 +150,16 @@ type Rule struct {
 	NewStatus string `yaml:"new_status"`
 	// Reason is written into the event, for example PAYMENT_TIMEOUT. Required.
 	Reason string `yaml:"reason"`
-	// Exchange is where the event is published. Required.
+	// ReasonColumn also gets the reason. Default: none.
+	ReasonColumn string `yaml:"reason_column"`
+	// ChangedColumn, a timestamptz, gets the time of the change. Default: none.
+	ChangedColumn string `yaml:"changed_column"`
+	// Exchange is where the event is published. Default: the relay's exchange.
 	Exchange string `yaml:"exchange"`
 	// EventType is the event's type and routing key. Required.
 	EventType string `yaml:"event_type"`
+	// Payload adds columns to the event: JSON name to column. Default: none.
+	Payload map[string]string `yaml:"payload"`
 }
 
 // Shutdown says how a stop goes.
