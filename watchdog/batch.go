@@ -1,0 +1,104 @@
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surefoot-mq/surefoot/internal/fault"
+)
+
+// lane is which rows a claim looks for.
+type lane int
+
+const (
+	laneFresh lane = iota // rows that never failed
+	laneAgain             // rows whose next try is due
+)
+
+// outcome is what one transaction did. It counts only after the commit.
+type outcome struct {
+	claimed   int
+	cancelled []claimed
+	failed    []failure
+}
+
+// batch claims rows and deals with each, in one transaction. READ COMMITTED whatever the database's default:
+// the claim must see what others committed before it.
+func (w *Watchdog) batch(ctx context.Context, r *compiled, l lane, start time.Time) (outcome, error) {
+	var out outcome
+	err := pgx.BeginTxFunc(ctx, w.options.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		rows, err := w.claim(ctx, tx, r, l, start)
+		if err != nil {
+			return err
+		}
+		if out.claimed = len(rows); out.claimed == 0 {
+			return nil
+		}
+		if err := fault.Point("watchdog.after-claim"); err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if err := w.handle(ctx, tx, r, l, row, &out); err != nil {
+				return err
+			}
+		}
+		return fault.Point("watchdog.before-commit")
+	})
+	if err != nil || out.claimed == 0 {
+		return outcome{}, err
+	}
+	return out, fault.Point("watchdog.after-commit")
+}
+
+func (w *Watchdog) claim(ctx context.Context, tx pgx.Tx, r *compiled, l lane, start time.Time) ([]claimed, error) {
+	// set_config takes a parameter, SET does not.
+	timeout := fmt.Sprintf("%dms", w.options.LockTimeout.Milliseconds())
+	if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, timeout); err != nil {
+		return nil, fmt.Errorf("limit lock waits: %w", err)
+	}
+	statement := r.fresh
+	if l == laneAgain {
+		statement = r.again
+	}
+	rows, err := tx.Query(ctx, statement, r.Stuck, r.Limit, r.Name, w.options.Batch, start)
+	if err != nil {
+		return nil, fmt.Errorf("claim stuck rows: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimed])
+	if err != nil {
+		return nil, fmt.Errorf("claim stuck rows: %w", err)
+	}
+	return found, nil
+}
+
+// handle deals with one row. An error means that the transaction itself is lost; a row's own failure is
+// recorded and is none.
+func (w *Watchdog) handle(ctx context.Context, tx pgx.Tx, r *compiled, l lane, row claimed, out *outcome) error {
+	done, err := w.cancel(ctx, tx, r, row)
+	if err != nil {
+		if lost(ctx, tx) {
+			return err
+		}
+		f := failure{claimed: row, err: err}
+		if err := w.record(ctx, tx, r, &f); err != nil {
+			return err
+		}
+		out.failed = append(out.failed, f)
+		return nil
+	}
+	if done {
+		out.cancelled = append(out.cancelled, row)
+	}
+	if l == laneAgain {
+		return w.forgive(ctx, tx, r, row)
+	}
+	return nil
+}
+
+// lost tells an interruption from a failure of the row: it says nothing about the row.
+func lost(ctx context.Context, tx pgx.Tx) bool {
+	return ctx.Err() != nil || tx.Conn().IsClosed()
+}

@@ -1,0 +1,97 @@
+package watchdog
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+)
+
+// The statements of a rule, with its quoted names put in by newCompiled: {table}, {key}, {status}, {clock},
+// and the types {keytype} and {statustype} as the catalog writes them. Values are always parameters. They are
+// cast to the columns' types, not the columns to text, so that indexes serve.
+//
+// $1 stuck statuses, $2 limit.
+const (
+	stuckSQL = `t.{status} = ANY ($1::text[]::{statustype}[]) AND t.{clock} < now() - $2::interval AND isfinite(t.{clock})`
+
+	// $3 rule.
+	failureSQL = `f.rule = $3 AND f.since = t.{clock} AND f.key_hash = sha256(convert_to(t.{key}::text, 'UTF8'))`
+
+	claimSQL = `
+SELECT t.{key}::text, t.{status}::text, t.{clock} FROM {table} AS t
+WHERE ` + stuckSQL + ` AND {due}
+ORDER BY t.{clock} LIMIT $4 FOR UPDATE OF t SKIP LOCKED`
+
+	// Rows that never failed come in the first lane, those whose next try is due in the second: the claim of
+	// the first cannot be filled up by failing rows, however many there are. $5 is the start of the cycle, so
+	// that no row is tried twice in one.
+	freshSQL = `NOT EXISTS (SELECT FROM @schema@.watchdog_failures AS f WHERE ` + failureSQL + `) AND $5::timestamptz IS NOT NULL`
+	againSQL = `EXISTS (SELECT FROM @schema@.watchdog_failures AS f WHERE ` + failureSQL + ` AND f.next_try <= $5::timestamptz)`
+
+	// The guard: whoever changed the row since the claim (a trigger of another row of this batch, the other
+	// rows of its key) has won. The last column tells whether the change was undone by a trigger.
+	// $3 key, $4 new status, $5 reason, $6 names of the payload.
+	changeSQL = `
+UPDATE {table} AS t SET {status} = $4::text::{statustype}{set}
+WHERE t.{key} = $3::text::{keytype} AND ` + stuckSQL + `
+RETURNING t.{status}::text, jsonb_build_object({payload})::text, (` + stuckSQL + `), $5::text, $6::text[]`
+
+	stillStuckSQL = `SELECT EXISTS (SELECT FROM {table} AS t WHERE t.{key} = $3::text::{keytype} AND ` + stuckSQL + `)`
+
+	countSQL = `
+SELECT count(*), coalesce(extract(epoch FROM now() - $2::interval - min(clock)), 0)::float8
+FROM (SELECT t.{clock} AS clock FROM {table} AS t WHERE ` + stuckSQL + ` ORDER BY t.{clock} LIMIT $3) AS overdue`
+
+	listSQL = `
+SELECT t.{key}::text, t.{status}::text, t.{clock}, now() - $2::interval - t.{clock},
+       coalesce(f.tries, 0), coalesce(f.error, ''), f.next_try
+FROM {table} AS t LEFT JOIN @schema@.watchdog_failures AS f ON ` + failureSQL + `
+WHERE ` + stuckSQL + ` ORDER BY t.{clock} LIMIT $4`
+)
+
+// compiled is a rule that fits its table, with its statements.
+type compiled struct {
+	Rule
+	warnings                                      []string
+	fresh, again, change, stillStuck, count, list string
+	// fields are the names in the payload, in the order of the statement.
+	fields []string
+}
+
+func newCompiled(r Rule, i inspection, schema string) *compiled {
+	table, _ := parseTable(r.Table) // checked by New
+	quoted := func(name string) string { return pgx.Identifier{name}.Sanitize() }
+	names := []string{
+		"{table}", table.Sanitize(), "{key}", quoted(r.Key), "{status}", quoted(r.Status), "{clock}", quoted(r.Clock),
+		"{keytype}", i.columns[r.Key].Type, "{statustype}", i.columns[r.Status].Type,
+	}
+	c := &compiled{Rule: r, warnings: i.warnings, fields: slices.Sorted(maps.Keys(r.Payload))}
+	var set, payload strings.Builder
+	if r.ReasonColumn != "" {
+		fmt.Fprintf(&set, ", %s = $5::text::%s", quoted(r.ReasonColumn), i.columns[r.ReasonColumn].Type)
+	}
+	if r.ChangedColumn != "" {
+		fmt.Fprintf(&set, ", %s = now()", quoted(r.ChangedColumn))
+	}
+	for n, field := range c.fields {
+		if n > 0 {
+			payload.WriteString(", ")
+		}
+		fmt.Fprintf(&payload, "($6::text[])[%d], t.%s", n+1, quoted(r.Payload[field]))
+	}
+	// One pass over our own text: a name that looks like a placeholder is never looked at again.
+	fill := func(statement string, more ...string) string {
+		inSchema := pg.SQL(statement).In(schema)
+		return strings.NewReplacer(append(more, names...)...).Replace(inSchema)
+	}
+	c.fresh = fill(strings.Replace(claimSQL, "{due}", freshSQL, 1))
+	c.again = fill(strings.Replace(claimSQL, "{due}", againSQL, 1))
+	c.change = fill(changeSQL, "{set}", set.String(), "{payload}", payload.String())
+	c.stillStuck, c.count, c.list = fill(stillStuckSQL), fill(countSQL), fill(listSQL)
+	return c
+}

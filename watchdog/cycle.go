@@ -1,0 +1,141 @@
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+const (
+	countLimit = 10000
+	// logFailures bounds the lines of one batch, so that a fault that every row meets does not fill the disk.
+	logFailures = 10
+)
+
+// Result is what a cycle did for one rule.
+type Result struct {
+	Rule string `json:"rule"`
+	// Cancelled rows were changed, each with its event.
+	Cancelled int `json:"cancelled"`
+	// Failed rows were recorded and will be tried again.
+	Failed int `json:"failed"`
+	// More tells that the bound of the cycle was reached and overdue rows are left.
+	More bool `json:"more"`
+}
+
+// Once runs one cycle over all rules and returns what was done for each, also when others failed. It stops
+// between transactions when ctx ends; a transaction that is cut off is rolled back.
+func (w *Watchdog) Once(ctx context.Context) ([]Result, error) {
+	return w.cycle(ctx, ctx)
+}
+
+// cycle stops between transactions when stop ends and cuts transactions off when work ends.
+func (w *Watchdog) cycle(stop, work context.Context) ([]Result, error) { //nolint:revive // two contexts, one of them leads
+	began := time.Now()
+	var results []Result
+	var faults []error
+	for _, rule := range w.options.Rules {
+		if stop.Err() != nil {
+			break
+		}
+		result, err := w.cycleRule(stop, work, rule)
+		results = append(results, result)
+		if err != nil {
+			w.metrics.errors.WithLabelValues(rule.Name).Inc()
+			faults = append(faults, fmt.Errorf("rule %q: %w", rule.Name, err))
+		}
+	}
+	if stop.Err() == nil {
+		faults = append(faults, w.expireFailures(work))
+	}
+	w.metrics.seconds.Observe(time.Since(began).Seconds())
+	err := errors.Join(faults...)
+	if err == nil && stop.Err() == nil {
+		w.metrics.lastSuccess.SetToCurrentTime()
+	}
+	return results, err
+}
+
+func (w *Watchdog) cycleRule(stop, work context.Context, rule Rule) (Result, error) { //nolint:revive // see cycle
+	result := Result{Rule: rule.Name}
+	// Compiled anew in each cycle: a column whose type was changed meanwhile must not break every claim.
+	r, err := w.compile(work, rule)
+	if err != nil {
+		return result, err
+	}
+	if err := w.drain(stop, work, r, &result); err != nil {
+		return result, err
+	}
+	return result, w.measure(work, r)
+}
+
+// drain empties both lanes, batch by batch, up to the bound of a cycle.
+func (w *Watchdog) drain(stop, work context.Context, r *compiled, result *Result) error { //nolint:revive // see cycle
+	var start time.Time
+	if err := w.options.Pool.QueryRow(work, `SELECT clock_timestamp()`).Scan(&start); err != nil {
+		return fmt.Errorf("read the database's clock: %w", err)
+	}
+	batches := 0
+	for _, l := range []lane{laneFresh, laneAgain} {
+		for full := true; full; batches++ {
+			if stop.Err() != nil {
+				return nil
+			}
+			if batches == w.options.MaxBatches {
+				result.More = true
+				return nil
+			}
+			out, err := w.batch(work, r, l, start)
+			if err != nil {
+				return err
+			}
+			w.report(r, out)
+			result.Cancelled += len(out.cancelled)
+			result.Failed += len(out.failed)
+			full = out.claimed == w.options.Batch
+		}
+	}
+	return nil
+}
+
+// report speaks of a batch once it is committed.
+func (w *Watchdog) report(r *compiled, out outcome) {
+	w.metrics.cancelled.WithLabelValues(r.Name).Add(float64(len(out.cancelled)))
+	w.metrics.failures.WithLabelValues(r.Name).Add(float64(len(out.failed)))
+	for _, row := range out.cancelled {
+		w.options.Logger.Warn().Str(telemetry.FieldRule, r.Name).Str(telemetry.FieldKey, row.Key).
+			Str(telemetry.FieldReason, r.Reason).Str(telemetry.FieldEventID, eventID(r.Name, row)).
+			Str(telemetry.FieldType, r.EventType).Time("since", row.Since.UTC()).Msg("saga cancelled")
+	}
+	for n, f := range out.failed {
+		if n == logFailures {
+			w.options.Logger.Error().Str(telemetry.FieldRule, r.Name).Int("rows", len(out.failed)-n).
+				Msg("watchdog error: more rows of this batch failed; see `surefoot watchdog ls`")
+			break
+		}
+		w.options.Logger.Error().Str(telemetry.FieldRule, r.Name).Str(telemetry.FieldKey, clipKey(f.Key)).
+			Int(telemetry.FieldAttempt, f.tries).Str(telemetry.FieldErrorClass, string(resilience.Classify(f.err))).
+			Str("error", bounded(f.err)).Time("next_try", f.nextTry.UTC()).Msg("watchdog error")
+	}
+}
+
+// measure sets the gauges from the tables, so that they are right whichever replica did the work.
+func (w *Watchdog) measure(ctx context.Context, r *compiled) error {
+	var overdue, failing int64
+	var oldest float64
+	if err := w.options.Pool.QueryRow(ctx, r.count, r.Stuck, r.Limit, countLimit).Scan(&overdue, &oldest); err != nil {
+		return fmt.Errorf("count overdue rows: %w", err)
+	}
+	err := w.options.Pool.QueryRow(ctx, countFailingSQL.In(w.options.Schema), r.Name, countLimit).Scan(&failing)
+	if err != nil {
+		return fmt.Errorf("count failing rows: %w", err)
+	}
+	w.metrics.overdue.WithLabelValues(r.Name).Set(float64(overdue))
+	w.metrics.oldest.WithLabelValues(r.Name).Set(max(oldest, 0))
+	w.metrics.failing.WithLabelValues(r.Name).Set(float64(failing))
+	return nil
+}
