@@ -1,0 +1,74 @@
+package rabbit
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Options say how to reach the broker and who is calling.
+type Options struct {
+	// URL is amqp:// or amqps://, with user, password and vhost; required.
+	URL string
+	// Role is the part of Surefoot that connects, such as "relay"; it is part of the connection's name; required.
+	Role string
+	// Host is this machine's name, part of the connection's name; default "unknown".
+	Host string
+	// Version is Surefoot's version, part of the connection's name; default "dev".
+	Version string
+	// Heartbeat bounds how long a dead peer stays unnoticed, about twice this; a smaller one in the URL wins; at least 1 s; default 10 s.
+	Heartbeat time.Duration
+	// DialTimeout bounds connecting with TLS and AMQP handshakes; default 10 s.
+	DialTimeout time.Duration
+	// WriteTimeout bounds every write to the socket; default 10 s.
+	WriteTimeout time.Duration
+	// RPCTimeout bounds every request that waits for the broker's answer; default 10 s.
+	RPCTimeout time.Duration
+	// Coalesce gathers small writes and flushes them from one goroutine: less CPU per publish, for publishing connections; default false.
+	Coalesce bool
+	// TLS is used for amqps URLs, cloned for every dial; default: from the URL's parameters.
+	TLS *tls.Config
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Host, "unknown")
+	setDefault(&o.Version, "dev")
+	setDefault(&o.Heartbeat, 10*time.Second)
+	setDefault(&o.DialTimeout, 10*time.Second)
+	setDefault(&o.WriteTimeout, 10*time.Second)
+	setDefault(&o.RPCTimeout, 10*time.Second)
+	return o
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate reports every fault at once, without the password.
+func (o Options) Validate() error {
+	var faults []error
+	if _, err := parseURL(o.URL); err != nil {
+		faults = append(faults, err)
+	}
+	if o.Role == "" {
+		faults = append(faults, errors.New("rabbit: Role is empty; name the part that connects, such as \"relay\""))
+	}
+	if o.Heartbeat != 0 && o.Heartbeat < time.Second {
+		faults = append(faults, fmt.Errorf("rabbit: Heartbeat is %s; AMQP counts whole seconds, use at least 1s", o.Heartbeat))
+	}
+	for name, d := range map[string]time.Duration{"DialTimeout": o.DialTimeout, "WriteTimeout": o.WriteTimeout, "RPCTimeout": o.RPCTimeout} {
+		if d < 0 {
+			faults = append(faults, fmt.Errorf("rabbit: %s is negative", name))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// connectionName is what the management page shows.
+func (o Options) connectionName() string {
+	return fmt.Sprintf("surefoot %s %s %s", o.Role, o.Host, o.Version)
+}

@@ -1,0 +1,82 @@
+package rabbit
+
+import (
+	"fmt"
+)
+
+// Ack settles the delivery with this tag, with multiple all up to it. After the end it sends nothing and returns ErrStale, for a tag that is not
+// outstanding ErrNotOutstanding. Nil means that it was written, not that it arrived.
+func (s *Subscription) Ack(tag uint64, multiple bool) error {
+	return s.settle(tag, multiple, func() error { return s.channel.amqp.Ack(tag, multiple) })
+}
+
+// Nack returns or discards deliveries, like Ack. From 4.3 a nack with requeue does not count against the delivery limit: it is for a message returned unstarted.
+func (s *Subscription) Nack(tag uint64, multiple, requeue bool) error {
+	return s.settle(tag, multiple, func() error { return s.channel.amqp.Nack(tag, multiple, requeue) })
+}
+
+// Reject returns or discards one delivery, like Ack. With requeue it counts against the delivery limit on every version: it is for a handler that failed.
+func (s *Subscription) Reject(tag uint64, requeue bool) error {
+	return s.settle(tag, false, func() error { return s.channel.amqp.Reject(tag, requeue) })
+}
+
+func (s *Subscription) settle(tag uint64, multiple bool, send func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.channel.amqp.IsClosed() {
+		return ErrStale
+	}
+	if !s.tags.settle(tag, multiple) {
+		return fmt.Errorf("%w: tag %d", ErrNotOutstanding, tag)
+	}
+	if err := send(); err != nil {
+		return fmt.Errorf("%w: %w", ErrStale, s.channel.conn.explain(err))
+	}
+	return nil
+}
+
+// note records a delivery before it is handed on.
+func (s *Subscription) note(tag uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tags.high = max(s.tags.high, tag)
+}
+
+// Unsettled returns how many deliveries were received from the broker's side and not yet settled.
+func (s *Subscription) Unsettled() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(s.tags.high-s.tags.low) - len(s.tags.settled)
+}
+
+// outstanding knows which delivery tags of a channel may be settled. The broker counts them from 1 without gaps.
+type outstanding struct {
+	low     uint64              // all up to here are settled
+	high    uint64              // the last delivered
+	settled map[uint64]struct{} // those above low that are settled, at most the prefetch
+}
+
+func (o *outstanding) settle(tag uint64, multiple bool) bool {
+	if _, twice := o.settled[tag]; twice || tag <= o.low || tag > o.high {
+		return false
+	}
+	if o.settled == nil {
+		o.settled = make(map[uint64]struct{})
+	}
+	if multiple {
+		for t := range o.settled {
+			if t < tag {
+				delete(o.settled, t)
+			}
+		}
+		o.low = tag - 1
+	}
+	o.settled[tag] = struct{}{}
+	for {
+		if _, next := o.settled[o.low+1]; !next {
+			return true
+		}
+		delete(o.settled, o.low+1)
+		o.low++
+	}
+}

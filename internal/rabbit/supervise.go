@@ -1,0 +1,121 @@
+package rabbit
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// SuperviseOptions say how to keep a session going.
+type SuperviseOptions struct {
+	// Options of each connection; required.
+	Options Options
+	// Logger gets a line when a session fails for a new reason and when the broker is reachable again; default no log.
+	Logger *zerolog.Logger
+	// BackoffMin is the longest wait after the first failure; it doubles with each further one; default 100 ms.
+	BackoffMin time.Duration
+	// BackoffMax bounds the wait; default 10 s.
+	BackoffMax time.Duration
+	// HealthyAfter is how long a session must run for the backoff to start anew; default 30 s.
+	HealthyAfter time.Duration
+	// OnState is called from Supervise's goroutine, with nil when connected and with the reason at each failure of a dial or a session; default none.
+	OnState func(error)
+}
+
+// Supervise dials and runs session. When either fails it waits, with full jitter, and goes on with a new connection. It returns nil when ctx ends or session
+// returns nil, and an error only for invalid Options. It closes the connection after each session, which must have stopped using it.
+func Supervise(ctx context.Context, opts SuperviseOptions, session func(context.Context, *Conn) error) error {
+	if err := opts.Options.Validate(); err != nil {
+		return err
+	}
+	s := supervisor{opts: opts.withDefaults()}
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := s.once(ctx, session)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(begun) >= s.opts.HealthyAfter {
+			s.failures, s.logged = 0, ""
+		}
+		s.report(err)
+		pause(ctx, s.backoff())
+	}
+	return nil
+}
+
+func (o SuperviseOptions) withDefaults() SuperviseOptions {
+	setDefault(&o.BackoffMin, 100*time.Millisecond)
+	setDefault(&o.BackoffMax, 10*time.Second)
+	setDefault(&o.HealthyAfter, 30*time.Second)
+	if o.Logger == nil {
+		nop := zerolog.Nop()
+		o.Logger = &nop
+	}
+	if o.OnState == nil {
+		o.OnState = func(error) {}
+	}
+	return o
+}
+
+type supervisor struct {
+	opts        SuperviseOptions
+	failures    int    // in a row
+	logged      string // the failure last logged
+	unreachable bool   // the last dial failed
+}
+
+func (s *supervisor) once(ctx context.Context, session func(context.Context, *Conn) error) error {
+	conn, err := Dial(ctx, s.opts.Options)
+	if err != nil {
+		s.unreachable = true
+		return err
+	}
+	s.connected(conn)
+	defer func() {
+		if err := conn.Close(); err != nil {
+			s.opts.Logger.Debug().Err(err).Msg("broker connection not closed cleanly")
+		}
+	}()
+	return session(ctx, conn)
+}
+
+func (s *supervisor) connected(conn *Conn) {
+	event := s.opts.Logger.Debug()
+	if s.unreachable {
+		event = s.opts.Logger.Info()
+	}
+	event.Str("role", s.opts.Options.Role).Str("broker", conn.Address()).Stringer("version", conn.ServerVersion()).Msg("connected to broker")
+	s.unreachable = false
+	s.opts.OnState(nil)
+}
+
+// report logs a failure once, not at every retry.
+func (s *supervisor) report(err error) {
+	s.failures++
+	if text := err.Error(); text != s.logged {
+		s.opts.Logger.Warn().Err(err).Str("role", s.opts.Options.Role).Msg("broker session failed, retrying")
+		s.logged = text
+	}
+	s.opts.OnState(err)
+}
+
+// backoff is full jitter: anything from 0 to the bound, so that many clients do not come back together.
+func (s *supervisor) backoff() time.Duration {
+	bound := s.opts.BackoffMax
+	if shift := s.failures - 1; shift < 16 {
+		bound = min(bound, s.opts.BackoffMin<<shift)
+	}
+	return rand.N(bound) + 1
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

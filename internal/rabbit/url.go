@@ -1,0 +1,76 @@
+package rabbit
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+var errURL = errors.New("rabbit: the AMQP URL cannot be parsed (not shown, for it may hold a password); " +
+	"expected amqp://user:password@host:5672/vhost, reserved characters in user, password and vhost percent-encoded")
+
+// parseURL never lets the library's parse errors through: they quote the URL, password included.
+func parseURL(raw string) (amqp.URI, error) {
+	if raw == "" {
+		return amqp.URI{}, errors.New("rabbit: the AMQP URL is empty; set SUREFOOT_AMQP_URL, for example amqp://user:password@host:5672/vhost")
+	}
+	uri, err := amqp.ParseURI(raw)
+	if err != nil {
+		return amqp.URI{}, errURL
+	}
+	return uri, nil
+}
+
+// Redact returns a URL of any scheme fit for logs: the password is replaced, and so are query parameters, for they may hold
+// secrets too. What cannot be parsed is not shown at all.
+func Redact(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Opaque != "" {
+		return "(unparsable URL)"
+	}
+	if _, has := u.User.Password(); has {
+		u.User = url.UserPassword(u.User.Username(), "xxxxx")
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "xxxxx"
+	}
+	u.Fragment, u.RawFragment = "", ""
+	return u.String()
+}
+
+// withHeartbeat makes the smaller of both heartbeats count: the library lets the URL win, and the URL can even switch heartbeats off,
+// while a fence relies on its bound.
+func withHeartbeat(raw string, limit time.Duration) (string, error) {
+	uri, err := parseURL(raw)
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", errURL
+	}
+	query := u.Query()
+	if !query.Has("heartbeat") {
+		return raw, nil
+	}
+	seconds, err := strconv.Atoi(query.Get("heartbeat"))
+	if err != nil || uri.Scheme == "" {
+		return "", errURL
+	}
+	if seconds > 0 && time.Duration(seconds)*time.Second < limit {
+		return raw, nil
+	}
+	query.Del("heartbeat")
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
+// address names the broker for errors and logs: host, port and vhost only.
+func address(uri amqp.URI) string {
+	return net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)) + "/" + strings.TrimPrefix(uri.Vhost, "/")
+}
