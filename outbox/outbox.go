@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
@@ -33,6 +34,9 @@ const enqueueSQL pg.SQL = `SELECT @schema@.enqueue_batch($1, $2, $3, $4, $5, $6,
 
 // DuplicateRetention is how long an id enqueued with [Options.Once] is remembered.
 const DuplicateRetention = 7 * 24 * time.Hour
+
+// maxBody is what the table takes.
+const maxBody = 128 << 20
 
 // Options of an [Outbox].
 type Options struct {
@@ -50,7 +54,8 @@ type Options struct {
 	// drawn: order per key then follows commits also for writers that share no row lock. Keys share
 	// 1,024 locks, so unrelated keys may now and then wait for each other. Default: false.
 	LockKeys bool
-	// MaxBody bounds a payload in bytes. Default: 16 MiB, the limit of RabbitMQ from 4.0.
+	// MaxBody bounds a payload in bytes; at most 128 MiB, RabbitMQ's limit before 4.0. Default: 16 MiB,
+	// its limit from 4.0.
 	MaxBody int
 }
 
@@ -61,10 +66,16 @@ type Outbox struct {
 	sql     string
 }
 
-// New returns an outbox, or an error when Schema cannot be one. It does no I/O.
+// New returns an outbox, or an error that names the option that is wrong. It does no I/O.
 func New(o Options) (*Outbox, error) {
 	if err := pg.CheckSchema(o.Schema); err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	if o.MaxBody < 0 || o.MaxBody > maxBody {
+		return nil, fmt.Errorf("outbox: MaxBody is %d; use 1 to %d bytes, or 0 for %d", o.MaxBody, maxBody, message.MaxBody)
+	}
+	if err := (message.Message{Type: "t", Source: o.Source, Exchange: o.Exchange}).Validate(0); err != nil {
+		return nil, fmt.Errorf("outbox options: %w", err)
 	}
 	return &Outbox{options: o, sql: enqueueSQL.In(o.Schema)}, nil
 }
@@ -89,6 +100,15 @@ func (o *Outbox) Enqueue(ctx context.Context, tx pgx.Tx, msgs ...message.Message
 	}
 	ctx, span := o.startSpan(ctx, msgs)
 	defer span.End()
+	written, err := o.write(ctx, tx, msgs)
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, "enqueue failed")
+	}
+	return written, err
+}
+
+func (o *Outbox) write(ctx context.Context, tx pgx.Tx, msgs []message.Message) (int, error) {
 	rows, err := o.rows(ctx, msgs)
 	if err != nil {
 		return 0, err
