@@ -62,7 +62,7 @@ type Deps struct {
 
 // Roles are all the roles of this program, in the order in which they are started.
 func Roles() []Role {
-	return []Role{}
+	return []Role{watchdogRole()}
 }
 
 // choose picks the roles by name, or those that are configured when no name is given.

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/internal/app"
+	"github.com/surefoot-mq/surefoot/watchdog"
+)
+
+func watchdogCommand(s *session) *cobra.Command {
+	run := roleCommand(s, "run", "Watch until stopped: one cycle at once and one each watchdog.interval", need{database: true}, "watchdog")
+	return noun("watchdog", "End sagas that got stuck in one status", run, watchdogOnce(s), watchdogList(s))
+}
+
+// watchdog makes one for a command, which logs to stderr.
+func (s *session) watchdog(ctx context.Context) (*watchdog.Watchdog, error) {
+	db, err := s.database(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(db.config.Watchdog.Rules) == 0 {
+		return nil, usageErrorf("add one under watchdog.rules in surefoot.yaml", "there are no watchdog rules")
+	}
+	logger, err := s.logger(db.config.Log)
+	if err != nil {
+		return nil, err
+	}
+	options := app.WatchdogOptions(db.config)
+	options.Pool, options.Logger = db.pool, logger
+	return watchdog.New(options)
+}
+
+func watchdogOnce(s *session) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "once", Short: "Run one cycle and tell what it did; exits 3 when rows failed", Args: cobra.NoArgs,
+		Long: "Run one cycle and tell what it did, rule by rule. Rows that failed are recorded and tried again later;\n" +
+			"then the exit code is 3. With --dry-run nothing changes, and the overdue rows are listed.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w, err := s.watchdog(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if s.dryRun {
+				return s.listOverdue(cmd.Context(), w, defaultOverdue)
+			}
+			results, err := w.Once(cmd.Context())
+			if failed := render(s, cycleResults(results)); failed != nil {
+				return failed
+			}
+			if err != nil {
+				return err
+			}
+			return failedRows(results)
+		},
+	}
+	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "list what is overdue, and change nothing")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+// failedRows is the error of a cycle that could not change every row.
+func failedRows(results []watchdog.Result) error {
+	failed := 0
+	for _, r := range results {
+		failed += r.Failed
+	}
+	if failed > 0 {
+		return partly(fmt.Errorf("%d rows failed and will be tried again: see `surefoot watchdog ls`", failed))
+	}
+	return nil
+}
+
+func cycleResults(results []watchdog.Result) listing[watchdog.Result] {
+	return listing[watchdog.Result]{
+		Items: results,
+		Name:  func(r watchdog.Result) string { return r.Rule },
+		Columns: []column[watchdog.Result]{
+			{"RULE", func(r watchdog.Result) string { return r.Rule }},
+			{"CANCELLED", func(r watchdog.Result) string { return strconv.Itoa(r.Cancelled) }},
+			{"FAILED", func(r watchdog.Result) string { return strconv.Itoa(r.Failed) }},
+			{"MORE", func(r watchdog.Result) string { return strconv.FormatBool(r.More) }},
+		},
+	}
+}
+
+const (
+	defaultOverdue = 100
+	maxOverdue     = 10_000
+)
+
+func watchdogList(s *session) *cobra.Command {
+	limit := defaultOverdue
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List rows that are over their limit, with what kept them from being changed", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 || limit > maxOverdue {
+				return usageErrorf("", "--limit is %d, but must be from 1 to %d", limit, maxOverdue)
+			}
+			w, err := s.watchdog(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return s.listOverdue(cmd.Context(), w, limit)
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", limit, "the most rows of each rule, oldest first")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) listOverdue(ctx context.Context, w *watchdog.Watchdog, limit int) error {
+	rows, err := w.List(ctx, limit)
+	if err != nil {
+		return fmt.Errorf("list overdue rows: %w", err)
+	}
+	return render(s, listing[watchdog.Overdue]{
+		Items: rows,
+		Empty: "nothing is overdue",
+		Name:  func(o watchdog.Overdue) string { return o.Key },
+		Columns: []column[watchdog.Overdue]{
+			{"RULE", func(o watchdog.Overdue) string { return o.Rule }},
+			{"KEY", func(o watchdog.Overdue) string { return o.Key }},
+			{"STATUS", func(o watchdog.Overdue) string { return o.Status }},
+			{"SINCE", func(o watchdog.Overdue) string { return o.Since.UTC().Format(time.RFC3339) }},
+			{"OVER", func(o watchdog.Overdue) string { return o.Over.Round(time.Second).String() }},
+			{"TRIES", func(o watchdog.Overdue) string { return strconv.Itoa(o.Tries) }},
+			{"NEXT TRY", func(o watchdog.Overdue) string { return nextTry(o) }},
+			{"ERROR", func(o watchdog.Overdue) string { return o.Error }},
+		},
+	})
+}
+
+func nextTry(o watchdog.Overdue) string {
+	if o.NextTry == nil {
+		return ""
+	}
+	return o.NextTry.UTC().Format(time.RFC3339)
+}
