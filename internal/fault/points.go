@@ -17,5 +17,17 @@ func Points() []string {
 		"watchdog.after-enqueue",
 		"watchdog.before-commit",
 		"watchdog.after-commit",
+		"redrive.after-start",
+		"redrive.before-publish",
+		"redrive.after-publish",
+		"redrive.after-confirm",
+		"redrive.after-record",
+		"redrive.after-ack",
+		"redrive.before-close",
+		"discard.after-start",
+		"discard.before-record",
+		"discard.after-record",
+		"discard.after-ack",
+		"discard.before-close",
 	}
 }
