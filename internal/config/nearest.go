@@ -13,14 +13,18 @@ func hint(unknown string, known []string) string {
 	return ""
 }
 
-// Nearest is the known name with the fewest edits to unknown, a third of its length at most; "" when none
-// is that near. It sorts known.
+// Nearest is the known name with the fewest edits to unknown, two or a third of its length at most; ""
+// when none is that near. It sorts known.
 func Nearest(unknown string, known []string) string {
 	if len(unknown) > 100 {
 		return ""
 	}
 	slices.Sort(known)
-	best, fewest := "", max(len(unknown)/3, 1)+1
+	most := len(unknown) / 3
+	if len(unknown) > 3 {
+		most = max(most, 2) // two letters swapped are two edits
+	}
+	best, fewest := "", most+1
 	for _, name := range known {
 		if edits := distance(unknown, name); edits < fewest {
 			best, fewest = name, edits

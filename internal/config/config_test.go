@@ -1,0 +1,163 @@
+package config_test
+
+import (
+	"io/fs"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// files is a file system of a test's own.
+type files map[string]string
+
+func (f files) read(path string) ([]byte, error) {
+	text, ok := f[path]
+	if !ok {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	return []byte(text), nil
+}
+
+// load reads one file and nothing else.
+func load(yaml string) (*config.Config, error) {
+	return config.Load(config.Sources{ReadFile: files{config.DefaultFile: yaml}.read})
+}
+
+func requireFaults(t *testing.T, err error, want ...string) {
+	t.Helper()
+	var faults config.Faults
+	require.ErrorAs(t, err, &faults)
+	var got []string
+	for _, fault := range faults {
+		got = append(got, fault.String())
+	}
+	require.Equal(t, want, got)
+}
+
+func TestNothingSetIsTheDefault(t *testing.T) {
+	t.Parallel()
+	got, err := config.Load(config.Sources{ReadFile: files{}.read})
+	require.NoError(t, err)
+	want := config.Default()
+	require.Equal(t, &want, got)
+}
+
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	const file, env, flag = 2 * time.Second, 3 * time.Second, 4 * time.Second
+	for name, tt := range map[string]struct {
+		file, env, flag bool
+		want            time.Duration
+	}{
+		"default":                     {want: 10 * time.Second},
+		"file over default":           {file: true, want: file},
+		"environment over default":    {env: true, want: env},
+		"flag over default":           {flag: true, want: flag},
+		"environment over file":       {file: true, env: true, want: env},
+		"flag over file":              {file: true, flag: true, want: flag},
+		"flag over environment":       {env: true, flag: true, want: flag},
+		"flag over all the other two": {file: true, env: true, flag: true, want: flag},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			src := config.Sources{ReadFile: files{}.read}
+			if tt.file {
+				src.ReadFile = files{config.DefaultFile: "relay: {lease: 2s}"}.read
+			}
+			if tt.env {
+				src.Environ = []string{"SUREFOOT_RELAY_LEASE=3s"}
+			}
+			if tt.flag {
+				src.Flags = []config.Flag{{Name: "--lease", Key: "relay.lease", Text: "4s"}}
+			}
+			got, err := config.Load(src)
+			require.NoError(t, err)
+			require.Equal(t, tt.want, got.Relay.Lease)
+		})
+	}
+}
+
+func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/surefoot.yaml")
+	require.NoError(t, err)
+	got, err := load(string(text))
+	require.NoError(t, err)
+
+	for _, key := range keys(reflect.TypeFor[config.Config](), "") {
+		name := key[strings.LastIndexAny(key, ".]")+1:]
+		require.Regexp(t, `(?m)^[-# ]*`+name+`: ?`, string(text), "%s is not in testdata/surefoot.yaml", key)
+	}
+	got.Database.URL, got.AMQP.URL, got.AMQP.ManagementURL = "", "", ""
+	require.NotEmpty(t, got.Watchdog.Rules)
+	require.NotEmpty(t, got.Consume.Targets)
+	got.Watchdog.Rules, got.Consume.Targets = nil, nil
+	want := config.Default()
+	require.Equal(t, &want, got, "the file documents a default that is not the default")
+}
+
+// keys are the paths of all keys below a type, those in lists and maps included.
+func keys(of reflect.Type, path string) []string {
+	var found []string
+	for i := range of.NumField() {
+		name := of.Field(i).Tag.Get("yaml")
+		if name == "" {
+			continue
+		}
+		at := strings.TrimPrefix(path+"."+name, ".")
+		found = append(found, at)
+		inner := of.Field(i).Type
+		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
+			inner, at = inner.Elem(), at+"[]"
+		}
+		if inner.Kind() == reflect.Struct {
+			found = append(found, keys(inner, at)...)
+		}
+	}
+	return found
+}
+
+func TestEveryDocumentedListAndMapArrives(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("testdata/surefoot.yaml")
+	require.NoError(t, err)
+	got, err := load(string(text))
+	require.NoError(t, err)
+	require.Equal(t, []string{"/usr/local/bin/print-invoice", "--once"}, got.Consume.Targets["orders.invoices"].Exec)
+	require.Len(t, got.Watchdog.Rules, 1)
+	rule := reflect.ValueOf(got.Watchdog.Rules[0])
+	for i := range rule.NumField() {
+		require.False(t, rule.Field(i).IsZero(), "%s did not arrive", rule.Type().Field(i).Name)
+	}
+}
+
+func TestEveryLeafHasAVariableOfItsOwn(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	for _, key := range config.Leaves() {
+		name := config.EnvName(key)
+		require.Regexp(t, `^SUREFOOT_[A-Z0-9_]+$`, name)
+		require.Empty(t, seen[name], "%s and %s share %s", key, seen[name], name)
+		seen[name] = key
+	}
+	for name, key := range map[string]string{
+		"SUREFOOT_DATABASE_URL":      "database.url",
+		"SUREFOOT_DATABASE_URL_FILE": "database.url_file",
+		"SUREFOOT_AMQP_URL":          "amqp.url",
+		"SUREFOOT_AMQP_URL_FILE":     "amqp.url_file",
+		"SUREFOOT_MANAGEMENT_URL":    "amqp.management_url",
+		"SUREFOOT_SCHEMA":            "database.schema",
+		"SUREFOOT_HTTP_LISTEN":       "http.listen",
+	} {
+		require.Equal(t, key, seen[name])
+	}
+}
