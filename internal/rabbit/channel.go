@@ -107,3 +107,18 @@ func Code(err error) int {
 	}
 	return 0
 }
+
+// Inspect returns the ready messages and the consumers of a queue, exactly, by a passive declare. A missing queue is an error with Code 404.
+// Unacknowledged messages are not counted.
+func (c *Conn) Inspect(ctx context.Context, queue string) (ready, consumers int, err error) {
+	channel, err := c.Channel(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = channel.Do(ctx, fmt.Sprintf("inspect queue %q", queue), func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		ready, consumers = q.Messages, q.Consumers
+		return err
+	})
+	return ready, consumers, errors.Join(err, channel.Close(ctx))
+}
