@@ -124,8 +124,12 @@ func byNetwork(err error) Class {
 	return ClassNone
 }
 
-// IsNetwork tells whether err is a connection that could not be made, broke, or did not answer in time.
-func IsNetwork(err error) bool { return byNetwork(err) != ClassNone }
+// IsNetwork tells whether err is a connection that could not be made, broke, or did not answer in time; unlike
+// for Classify, a host that does not exist counts.
+func IsNetwork(err error) bool {
+	_, dns := errors.AsType[*net.DNSError](err)
+	return dns || byNetwork(err) != ClassNone
+}
 
 // byDNS tells a resolver that could not answer from one that answered that there is no such name.
 func byDNS(err *net.DNSError) Class {

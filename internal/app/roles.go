@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,6 +66,9 @@ func Roles() []Role {
 	return []Role{watchdogRole()}
 }
 
+// ErrNothingToRun is returned by Run when the configuration has no role.
+var ErrNothingToRun = errors.New("the configuration has nothing to run")
+
 // choose picks the roles by name, or those that are configured when no name is given.
 func choose(all []Role, names []string, c *config.Config) ([]Role, error) {
 	var chosen []Role
@@ -73,8 +77,11 @@ func choose(all []Role, names []string, c *config.Config) ([]Role, error) {
 			chosen = append(chosen, role)
 		}
 	}
-	if len(chosen) == 0 || len(names) > len(chosen) {
+	switch {
+	case len(names) > len(chosen):
 		return nil, fmt.Errorf("no such role among %s", strings.Join(names, ", "))
+	case len(chosen) == 0:
+		return nil, ErrNothingToRun
 	}
 	return chosen, nil
 }

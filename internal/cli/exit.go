@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/internal/app"
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -68,7 +69,7 @@ func exitCode(ctx context.Context, err error) int {
 	if chosen, ok := errors.AsType[*exitError](err); ok {
 		return chosen.code
 	}
-	if _, ok := errors.AsType[config.Faults](err); ok {
+	if _, ok := errors.AsType[config.Faults](err); ok || errors.Is(err, app.ErrNothingToRun) {
 		return ExitUsage
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {

@@ -62,9 +62,7 @@ func (r *reader) resolveSecrets(src Sources, environ map[string]string, config *
 	if src.AMQP && config.AMQP.URL == "" && !r.failed("amqp.url") {
 		r.missing("amqp.url", "SUREFOOT_AMQP_URL", "amqp://user:password@host:5672/vhost")
 	}
-	if config.AMQP.ManagementURL == "" {
-		config.AMQP.ManagementURL = managementOf(config.AMQP.URL)
-	}
+	config.AMQP.ManagementURL = managementOf(config.AMQP.URL, config.AMQP.ManagementURL)
 }
 
 func (r *reader) missing(key, variable, example string) {
@@ -107,16 +105,25 @@ func (r *reader) readSecret(src Sources, secret secret) {
 	r.set(secret.key, r.sourceOf(key))
 }
 
-// managementOf derives the management plugin's URL: same host, same credentials, the plugin's usual port,
-// and encrypted when AMQP is. It is "" when there is no usable AMQP URL.
-func managementOf(broker URL) URL {
+// managementOf completes the management plugin's URL from the broker's: without one, the same host at the
+// plugin's usual port, encrypted when AMQP is; without credentials in it, the same credentials. It is "" when
+// there is neither.
+func managementOf(broker, given URL) URL {
 	uri, err := amqp.ParseURI(broker.Reveal())
 	if broker == "" || err != nil {
-		return ""
+		return given
 	}
-	management := url.URL{Scheme: "http", User: url.UserPassword(uri.Username, uri.Password), Host: net.JoinHostPort(uri.Host, "15672")}
+	management := &url.URL{Scheme: "http", Host: net.JoinHostPort(uri.Host, "15672")}
 	if uri.Scheme == "amqps" {
 		management.Scheme, management.Host = "https", net.JoinHostPort(uri.Host, "15671")
+	}
+	if given != "" {
+		if management, err = url.Parse(given.Reveal()); err != nil {
+			return given
+		}
+	}
+	if management.User == nil {
+		management.User = url.UserPassword(uri.Username, uri.Password)
 	}
 	return URL(management.String())
 }

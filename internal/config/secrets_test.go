@@ -90,9 +90,13 @@ func TestManagementURLFollowsTheBroker(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got.AMQP.ManagementURL.Reveal())
 	}
-	got, err := config.Load(config.Sources{ReadFile: files{}.read, Environ: []string{"AMQP_URL=amqp://h", "MANAGEMENT_URL=http://m:1"}})
-	require.NoError(t, err)
-	require.Equal(t, "http://m:1", got.AMQP.ManagementURL.Reveal())
+	for given, want := range map[string]string{"http://m:1": "http://ann:pw@m:1", "http://bob:x@m:1/p": "http://bob:x@m:1/p"} {
+		got, err := config.Load(config.Sources{
+			ReadFile: files{}.read, Environ: []string{"AMQP_URL=amqp://ann:pw@h", "MANAGEMENT_URL=" + given},
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, got.AMQP.ManagementURL.Reveal())
+	}
 }
 
 // secretURLs hold the password "hunter2" in ways that confuse parsers.

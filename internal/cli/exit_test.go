@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"github.com/jackc/pgx/v5/pgconn"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/app"
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		err  error
+		want int
+	}{
+		"nothing":                    {t.Context(), nil, 0},
+		"anything":                   {t.Context(), errors.New("x"), 1},
+		"usage":                      {t.Context(), usageErrorf("", "x"), 2},
+		"faults":                     {t.Context(), fmt.Errorf("load: %w", config.Faults{{Problem: "x"}}), 2},
+		"nothing to run":             {t.Context(), app.ErrNothingToRun, 2},
+		"partly":                     {t.Context(), partly(errors.New("x")), 3},
+		"partly, because refused":    {t.Context(), partly(refused), 3},
+		"denied":                     {t.Context(), denied(errors.New("x"), ""), 4},
+		"password":                   {t.Context(), &pgconn.PgError{Code: "28P01"}, 4},
+		"privilege":                  {t.Context(), fmt.Errorf("read: %w", &pgconn.PgError{Code: "42501"}), 4},
+		"broker refuses":             {t.Context(), fmt.Errorf("dial: %w", amqp.ErrCredentials), 4},
+		"unreachable":                {t.Context(), unreachable(errors.New("x"), ""), 5},
+		"connection refused":         {t.Context(), fmt.Errorf("dial: %w", refused), 5},
+		"no such host":               {t.Context(), &net.DNSError{Err: "try again", IsTemporary: true}, 5},
+		"unknown host":               {t.Context(), &net.DNSError{Err: "no such host", IsNotFound: true}, 5},
+		"database starts":            {t.Context(), &pgconn.PgError{Code: "57P03"}, 5},
+		"connection lost":            {t.Context(), amqp.ErrClosed, 5},
+		"circuit open":               {t.Context(), circuitbreaker.ErrOpen, 5},
+		"marked away":                {t.Context(), resilience.Unavailable(errors.New("x")), 5},
+		"dial timeout":               {t.Context(), &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, 5},
+		"differs":                    {t.Context(), differs("x"), 6},
+		"interrupted":                {cancelled, fmt.Errorf("read: %w", context.Canceled), 130},
+		"failed while interrupted":   {cancelled, errors.New("x"), 1},
+		"cancelled by somebody else": {t.Context(), context.Canceled, 1},
+		"missing file":               {t.Context(), fs.ErrNotExist, 1},
+		"reported":                   {t.Context(), reported(app.ErrNothingToRun), 2},
+		"joined, one chosen":         {t.Context(), errors.Join(errors.New("x"), partly(errors.New("y"))), 3},
+	} {
+		require.Equal(t, tt.want, exitCode(tt.ctx, tt.err), name)
+	}
+}

@@ -1,0 +1,150 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/cli"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// result is what a command line left behind.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// env is an Env without a terminal, with one configuration file.
+func env(yaml string) cli.Env {
+	return cli.Env{
+		Stdin: strings.NewReader(""), User: "ann", Host: "box", Version: "v1.2.3", Commit: "abc123",
+		ReadFile: func(path string) ([]byte, error) {
+			if path == "surefoot.yaml" && yaml != "" {
+				return []byte(yaml), nil
+			}
+			return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+		},
+	}
+}
+
+func run(t *testing.T, env cli.Env, args ...string) result {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	env.Stdout, env.Stderr = &stdout, &stderr
+	code := cli.Main(t.Context(), args, env)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	got := run(t, env(""), "version", "-o", "json")
+	require.Zero(t, got.code)
+	require.Empty(t, got.stderr)
+	var version struct {
+		Version, Commit string
+		Schema          int
+	}
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &version))
+	require.Equal(t, "v1.2.3", version.Version)
+	require.Equal(t, "abc123", version.Commit)
+	require.Positive(t, version.Schema)
+
+	require.Equal(t, "v1.2.3\n", run(t, env(""), "version", "-o", "name").stdout)
+	require.Regexp(t, `(?m)^version +v1\.2\.3$`, run(t, env(""), "version").stdout)
+	require.Equal(t, 1, strings.Count(run(t, env(""), "version", "-o", "jsonl").stdout, "\n"))
+}
+
+func TestWrongUses(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown noun":      {[]string{"migrat"}, "surefoot: unknown command \"migrat\" for surefoot\nhint: did you mean migrate?\n"},
+		"strange noun":      {[]string{"zzz"}, "surefoot: unknown command \"zzz\" for surefoot\nhint: see surefoot --help\n"},
+		"unknown verb":      {[]string{"migrate", "statsu"}, "surefoot: unknown command \"statsu\" for surefoot migrate\nhint: did you mean status?\n"},
+		"no verb":           {[]string{"migrate"}, "surefoot: migrate needs one of: status, up\nhint: see surefoot migrate --help\n"},
+		"unknown flag":      {[]string{"version", "--outputt", "json"}, "surefoot: unknown flag: --outputt\nhint: did you mean --output?\n"},
+		"unknown global":    {[]string{"version", "--databse-url", "x"}, "surefoot: unknown flag: --databse-url\nhint: did you mean --database-url?\n"},
+		"unknown shorthand": {[]string{"version", "-z"}, "surefoot: unknown shorthand flag: 'z' in -z\nhint: see surefoot version --help\n"},
+		"flag needs value":  {[]string{"version", "-o"}, "surefoot: flag needs an argument: 'o' in -o\nhint: see surefoot version --help\n"},
+		"no such format": {
+			[]string{"version", "-o", "xml"},
+			"surefoot: invalid argument \"xml\" for \"-o, --output\" flag: use table, json, jsonl or name\nhint: see surefoot version --help\n",
+		},
+		"too many arguments": {[]string{"version", "now"}, "surefoot: unknown command \"now\" for \"surefoot version\"\n"},
+		"hostile argument":   {[]string{"\x1b[2Jboo"}, "surefoot: unknown command \"\\x1b[2Jboo\" for surefoot\nhint: see surefoot --help\n"},
+		"service not named": {
+			[]string{"migrate", "up"},
+			"surefoot: the configuration has a fault: database.url: is missing: set SUREFOOT_DATABASE_URL, for example to postgres://user:password@host:5432/database\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, env(""), tt.args...)
+			require.Equal(t, tt.want, got.stderr)
+			require.Equal(t, cli.ExitUsage, got.code)
+			require.Empty(t, got.stdout, "stdout is for data")
+		})
+	}
+}
+
+func TestConfigurationFaultsComeBeforeAnyWork(t *testing.T) {
+	t.Parallel()
+	e := env("relay: {leese: 1s, shards: 0}\n")
+	// Nothing listens there: reaching for the service would end with another code.
+	e.Environ = []string{"SUREFOOT_DATABASE_URL=postgres://ann:hunter2@127.0.0.1:1/d"}
+	got := run(t, e, "migrate", "up", "--log-level", "loud")
+	require.Equal(t, cli.ExitUsage, got.code)
+	require.Equal(t, `surefoot: the configuration has 3 faults:
+  surefoot.yaml:1: relay.leese: unknown key; did you mean lease?
+  --log-level: log.level: is "loud", but must be one of trace, debug, info, warn, error
+  surefoot.yaml:1: relay.shards: is 0, but must be from 1 to 256
+`, got.stderr)
+}
+
+func TestRoleReportsFaultsAsOneLineOfJSON(t *testing.T) {
+	t.Parallel()
+	got := run(t, env("relay: {leese: 1s, shards: 0}\n"), "watchdog", "run")
+	require.Equal(t, cli.ExitUsage, got.code)
+	var line struct {
+		Level, Message string
+		Faults         []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(got.stderr), &line), got.stderr)
+	require.Equal(t, "fatal", line.Level)
+	require.Len(t, line.Faults, 3)
+	require.Contains(t, line.Faults[0], "surefoot.yaml:1: relay.leese: unknown key")
+
+	onTerminal := env("relay: {leese: 1s, shards: 0}\n")
+	onTerminal.StderrTTY = true
+	require.Contains(t, run(t, onTerminal, "watchdog", "run").stderr, "surefoot: the configuration has 3 faults:\n")
+}
+
+func TestUnreachableDatabase(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"migrate", "status"}, {"migrate", "up"}} {
+		got := run(t, env(""), append(args, "--database-url", "postgres://ann:hunter2@127.0.0.1:1/d")...)
+		require.Equal(t, cli.ExitUnreachable, got.code, got.stderr)
+		require.NotContains(t, got.stderr, "hunter2")
+		require.Contains(t, got.stderr, "connection refused")
+		require.Empty(t, got.stdout)
+	}
+}
+
+func TestHelpGoesToStdout(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"--help"}, {"help", "migrate"}, {"migrate", "up", "-h"}} {
+		got := run(t, env(""), args...)
+		require.Zero(t, got.code)
+		require.Empty(t, got.stderr)
+		require.Contains(t, got.stdout, "Usage:")
+	}
+}
