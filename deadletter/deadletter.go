@@ -1,0 +1,131 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+)
+
+// Options of the dead letters of one broker.
+type Options struct {
+	// Pool of the database with the locks and the audit. Required.
+	Pool *pgxpool.Pool
+	// Schema that holds Surefoot's tables. Default: "surefoot".
+	Schema string
+	// AMQPURL of the broker. Required.
+	AMQPURL string
+	// ManagementURL of the broker, with credentials. Default: none; then only the queues in Queues are known, and
+	// those are taken as safe to look at.
+	ManagementURL string
+	// Queues are the work queues of the configured topology. Default: none.
+	Queues []Queue
+	// Logger for what happened to each letter. Default: none is logged.
+	Logger zerolog.Logger
+	// Host and Version are part of the connections' names. Default: "unknown" and "dev".
+	Host, Version string
+	// Window is the most letters on their way: published and not yet gone from the dead-letter queue. A crash
+	// leaves at most these twice. Default: 500.
+	Window int
+	// ReadAhead is the most bytes that the broker should send ahead, by the mean size of the first letters; eight
+	// times that while letters are searched. Default: 32 MiB.
+	ReadAhead int
+	// ConfirmTimeout is how long the broker may take to confirm before a run stops. Default: 30 s.
+	ConfirmTimeout time.Duration
+	// SessionLimit is how long letters are held before all are given back and received anew, well under the
+	// broker's consumer timeout (30 minutes by default). Default: 10 minutes.
+	SessionLimit time.Duration
+	// Lease is how long the lock of a dead process is respected, and must be longer than the broker takes to
+	// notice a dead connection (about 25 s). Default: 60 s.
+	Lease time.Duration
+	// HeadAge is how long List believes the age of the oldest letter while the queue has not become shorter.
+	// Default: 1 minute.
+	HeadAge time.Duration
+}
+
+// Queue is a work queue whose dead letters are looked after.
+type Queue struct {
+	// Name of the work queue, without ".dlq".
+	Name string
+	// Owner is the team in charge.
+	Owner string
+	// Runbook says what to do; often a URL.
+	Runbook string
+}
+
+// DeadLetters reads and empties dead-letter queues. Safe for concurrent use.
+type DeadLetters struct {
+	opts  Options
+	locks locks
+	heads heads
+}
+
+// New checks the options. It does no I/O.
+func New(opts Options) (*DeadLetters, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	return &DeadLetters{
+		opts:  opts,
+		locks: newLocks(opts.Pool, opts.Schema, opts.Lease),
+	}, nil
+}
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.Schema, pg.DefaultSchema)
+	setDefault(&o.Host, "unknown")
+	setDefault(&o.Version, "dev")
+	setDefault(&o.Window, 500)
+	setDefault(&o.ReadAhead, 32<<20)
+	setDefault(&o.ConfirmTimeout, 30*time.Second)
+	setDefault(&o.SessionLimit, 10*time.Minute)
+	setDefault(&o.Lease, time.Minute)
+	setDefault(&o.HeadAge, time.Minute)
+	return o
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (o Options) validate() error {
+	var faults []error
+	if o.Pool == nil {
+		faults = append(faults, errors.New("deadletter: Pool is missing; locks and audit need the database"))
+	}
+	if err := pg.CheckSchema(o.Schema); err != nil {
+		faults = append(faults, fmt.Errorf("deadletter: %w", err))
+	}
+	if err := (rabbit.Options{URL: o.AMQPURL, Role: "dlq"}).Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("deadletter: AMQPURL: %w", err))
+	}
+	if o.Window < 1 || o.Window > maxWindow || o.ReadAhead < 1 {
+		faults = append(faults, fmt.Errorf("deadletter: Window must be 1 to %d and ReadAhead positive", maxWindow))
+	}
+	if o.ConfirmTimeout < 0 || o.SessionLimit < 0 || o.HeadAge < 0 || o.Lease < 3*time.Second {
+		faults = append(faults, errors.New("deadletter: durations must not be negative, and Lease at least 3s"))
+	}
+	for _, q := range o.Queues {
+		if q.Name == "" {
+			faults = append(faults, errors.New("deadletter: a queue in Queues has no name"))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// connect dials for one operation; role tells the connections apart on the broker's management page.
+func (d *DeadLetters) connect(ctx context.Context, role string) (*rabbit.Conn, error) {
+	return rabbit.Dial(ctx, rabbit.Options{
+		URL: d.opts.AMQPURL, Role: role, Host: d.opts.Host, Version: d.opts.Version,
+	})
+}

@@ -1,0 +1,102 @@
+package deadletter
+
+import (
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// maxDeaths bounds how much of a death history is read; the headers come from anywhere.
+const maxDeaths = 32
+
+// Death is what the broker recorded when it dead-lettered a message itself: there is no failure record then.
+type Death struct {
+	// Reason is delivery_limit, rejected, expired or maxlen.
+	Reason     string    `json:"reason"`
+	Queue      string    `json:"queue"`
+	Exchange   string    `json:"exchange"`
+	RoutingKey string    `json:"routing_key"`
+	Count      int64     `json:"count"`
+	At         time.Time `json:"at,omitzero"`
+}
+
+// deathOf reads the newest entry of the history that concerns the work queue, else the newest one.
+func deathOf(h amqp.Table, queue string) *Death {
+	entries, _ := h["x-death"].([]any)
+	var newest *Death
+	for _, entry := range entries[:min(len(entries), maxDeaths)] {
+		t, ok := entry.(amqp.Table)
+		if !ok {
+			continue
+		}
+		d := death(t)
+		if d.Queue == queue {
+			return d
+		}
+		if newest == nil {
+			newest = d
+		}
+	}
+	return newest
+}
+
+func death(t amqp.Table) *Death {
+	d := &Death{
+		Reason: message.Clip(message.Text(t, "reason"), 64), Queue: message.Text(t, "queue"),
+		Exchange: message.Text(t, "exchange"),
+	}
+	d.Count, _ = message.Integer(t["count"])
+	d.At, _ = t["time"].(time.Time)
+	if keys, _ := t["routing-keys"].([]any); len(keys) > 0 {
+		d.RoutingKey, _ = keys[0].(string)
+	}
+	return d
+}
+
+// facts are what filters and the audit need to know of a letter; no payload.
+type facts struct {
+	tag             uint64
+	id, typ         string
+	requestID       string
+	class           string
+	errType, errMsg string
+	attempts        int
+	redrives        int64
+	run             string
+	origin          message.Origin
+	death           *Death
+	diedAt          time.Time
+}
+
+func factsOf(d *amqp.Delivery, n names) facts {
+	f := facts{
+		tag: d.DeliveryTag, id: d.MessageId, typ: d.Type, requestID: message.Text(d.Headers, message.HeaderRequestID),
+		class:   message.Text(d.Headers, message.HeaderErrorClass),
+		errType: message.Text(d.Headers, message.HeaderErrorType), errMsg: message.Text(d.Headers, message.HeaderErrorMessage),
+		attempts: message.Attempts(d.Headers), run: message.Text(d.Headers, message.HeaderRedriveRun),
+		origin: message.OriginOf(d.Headers), death: deathOf(d.Headers, n.work),
+		diedAt: message.Time(d.Headers, message.HeaderLastFailedAt),
+	}
+	f.redrives, _ = message.Integer(d.Headers[message.HeaderRedriveCount])
+	if f.death != nil {
+		if f.class == "" {
+			f.class = f.death.Reason
+		}
+		if f.diedAt.IsZero() {
+			f.diedAt = f.death.At
+		}
+	}
+	return f
+}
+
+// misrouted says that the letter came from another queue than the one this dead-letter queue belongs to.
+func (f *facts) misrouted(n names) bool { return f.origin.Queue != "" && f.origin.Queue != n.work }
+
+// contains looks for text in the error's message and type, whatever the case.
+func (f *facts) contains(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(strings.ToLower(f.errMsg), text) || strings.Contains(strings.ToLower(f.errType), text)
+}

@@ -1,0 +1,185 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+)
+
+// ListRequest says which dead-letter queues to list.
+type ListRequest struct {
+	// All lists every queue of the vhost that ends in ".dlq", by the management API, instead of only those of the
+	// configured topology. Default: false.
+	All bool
+	// Who looks, for the lock. Required.
+	Who string
+}
+
+// Depth is one dead-letter queue.
+type Depth struct {
+	Queue   string `json:"queue"`
+	DLQ     string `json:"dlq"`
+	Owner   string `json:"owner"`
+	Runbook string `json:"runbook"`
+	// Letters is how many are there.
+	Letters int `json:"letters"`
+	// OldestAt is when the letter at the head died; zero when it is not known.
+	OldestAt time.Time `json:"oldest_at,omitzero"`
+	// OldestSeconds is the age of the head, 0 when it is not known.
+	OldestSeconds float64 `json:"oldest_seconds"`
+	// Note says why a figure is missing.
+	Note string `json:"note,omitempty"`
+}
+
+// List returns the dead-letter queues by name. The ages come from one look at each head, which is kept for
+// Options.HeadAge; a queue that another operation has is listed without its age.
+func (d *DeadLetters) List(ctx context.Context, r ListRequest) (depths []Depth, err error) {
+	conn, err := d.connect(ctx, "dlq")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	queues, err := d.listed(ctx, r.All)
+	if err != nil {
+		return nil, err
+	}
+	depths = make([]Depth, 0, len(queues))
+	for _, q := range queues {
+		depth, err := d.depth(ctx, conn, q, r.Who)
+		if err != nil {
+			return nil, err
+		}
+		depths = append(depths, depth)
+	}
+	return depths, nil
+}
+
+// listed are the configured queues, and with all those of the vhost beside them, by name.
+func (d *DeadLetters) listed(ctx context.Context, all bool) ([]Queue, error) {
+	queues := slices.Clone(d.opts.Queues)
+	if all {
+		found, err := d.queues(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range found {
+			work, isDLQ := strings.CutSuffix(q.Name, Suffix)
+			if isDLQ && work != "" && !slices.ContainsFunc(queues, func(known Queue) bool { return known.Name == work }) {
+				queues = append(queues, Queue{Name: work})
+			}
+		}
+	}
+	slices.SortFunc(queues, func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
+	return queues, nil
+}
+
+func (d *DeadLetters) depth(ctx context.Context, conn *rabbit.Conn, q Queue, who string) (Depth, error) {
+	depth := Depth{Queue: q.Name, DLQ: DLQ(q.Name), Owner: q.Owner, Runbook: q.Runbook}
+	found, err := inspect(ctx, conn, depth.DLQ)
+	if err = missing(err, depth.DLQ, ErrNoDLQ); errors.Is(err, ErrNoDLQ) {
+		depth.Note = "missing; create it with `surefoot topology apply`"
+		return depth, nil
+	}
+	if err != nil {
+		return depth, err
+	}
+	depth.Letters = found.Messages
+	if found.Messages == 0 {
+		d.heads.forget(depth.DLQ)
+		return depth, nil
+	}
+	err = d.age(ctx, conn, &depth, who)
+	return depth, err
+}
+
+// age fills in the age of the head, or notes why it is not known.
+func (d *DeadLetters) age(ctx context.Context, conn *rabbit.Conn, depth *Depth, who string) error {
+	at, known := d.heads.get(depth.DLQ, depth.Letters, d.opts.HeadAge)
+	if !known {
+		var err error
+		if at, err = d.head(ctx, conn, depth.DLQ, who); err != nil {
+			locked, isLocked := errors.AsType[*LockedError](err)
+			switch {
+			case isLocked:
+				depth.Note = "in use by " + locked.Holder.Who + " (" + locked.Holder.Action + ")"
+			case errors.Is(err, ErrUnsafe):
+				depth.Note = err.Error()
+			default:
+				return err
+			}
+			return nil
+		}
+		d.heads.put(depth.DLQ, head{at: at, letters: depth.Letters, seen: time.Now()})
+	}
+	if depth.OldestAt = at; !at.IsZero() {
+		depth.OldestSeconds = max(time.Since(at).Seconds(), 0)
+	}
+	return nil
+}
+
+// head looks at the oldest letter alone and returns when it died.
+func (d *DeadLetters) head(ctx context.Context, conn *rabbit.Conn, dlq, who string) (at time.Time, err error) {
+	n, err := namesOf(dlq)
+	if err != nil {
+		return at, err
+	}
+	err = d.locked(ctx, n, claim{who: who, action: "dlq ls"}, func(ctx context.Context) error {
+		if err := d.safe(ctx, conn, n); err != nil {
+			return err
+		}
+		return d.look(ctx, conn, n, 1, false, func(delivery *amqp.Delivery) bool {
+			f := factsOf(delivery, n)
+			if at = f.diedAt; at.IsZero() {
+				at = delivery.Timestamp
+			}
+			return false
+		})
+	})
+	return at, err
+}
+
+// heads remembers what the heads of the queues were. The zero value is ready; safe for concurrent use.
+type heads struct {
+	mu    sync.Mutex
+	known map[string]head
+}
+
+type head struct {
+	at      time.Time
+	letters int
+	seen    time.Time
+}
+
+// get believes a look until the queue has become shorter, for then its head may be gone.
+func (h *heads) get(dlq string, letters int, limit time.Duration) (time.Time, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known, ok := h.known[dlq]
+	if !ok || letters < known.letters || time.Since(known.seen) > limit {
+		return time.Time{}, false
+	}
+	return known.at, true
+}
+
+func (h *heads) put(dlq string, seen head) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.known == nil {
+		h.known = map[string]head{}
+	}
+	h.known[dlq] = seen
+}
+
+func (h *heads) forget(dlq string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.known, dlq)
+}

@@ -1,0 +1,55 @@
+package deadletter_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/fault"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+)
+
+// TestMain also is the process that crash tests kill: the real code, in a process of its own.
+func TestMain(m *testing.M) {
+	if verb := os.Getenv("DLQ_CHILD"); verb != "" {
+		os.Exit(child(verb))
+	}
+	testkit.Main(m)
+}
+
+func child(verb string) int {
+	ctx := context.Background()
+	pool, err := pg.Open(ctx, pg.Options{URL: os.Getenv("DLQ_DATABASE")})
+	if err != nil {
+		return complain(err)
+	}
+	defer pool.Close()
+	d, err := deadletter.New(deadletter.Options{
+		Pool: pool, Schema: os.Getenv("DLQ_SCHEMA"), AMQPURL: os.Getenv("DLQ_AMQP"), Window: crashWindow,
+		Queues: []deadletter.Queue{{Name: "orders.saga"}},
+	})
+	if err == nil {
+		err = fault.Arm(os.Getenv("DLQ_FAULT"))
+	}
+	if err != nil {
+		return complain(err)
+	}
+	common := deadletter.Common{Queue: "orders.saga", Who: "child", Reason: "test", Filter: deadletter.Filter{Type: "order.paid"}}
+	if verb == "discard" {
+		_, err = d.Discard(ctx, deadletter.DiscardRequest{Common: common})
+	} else {
+		_, err = d.Redrive(ctx, deadletter.RedriveRequest{Common: common})
+	}
+	if err != nil {
+		return complain(err)
+	}
+	return 0
+}
+
+func complain(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}

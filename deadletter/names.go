@@ -1,0 +1,44 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// Suffix makes the name of a dead-letter queue out of that of its work queue.
+const Suffix = ".dlq"
+
+// DLQ returns the name of a queue's dead-letter queue. It takes the work queue's name and also the
+// dead-letter queue's own.
+func DLQ(queue string) string { return strings.TrimSuffix(queue, Suffix) + Suffix }
+
+// names are the two queues of an operation.
+type names struct{ work, dlq string }
+
+func namesOf(queue string) (names, error) {
+	n := names{work: strings.TrimSuffix(queue, Suffix), dlq: DLQ(queue)}
+	if n.work == "" || len(n.dlq) > message.MaxShortString {
+		return n, fmt.Errorf("%w: name a queue of 1 to %d bytes, such as orders.saga", ErrBadRequest, message.MaxShortString-len(Suffix))
+	}
+	return n, nil
+}
+
+// inspect returns how many messages of a queue are ready and its consumers. It is exact, unlike the management API.
+func inspect(ctx context.Context, conn *rabbit.Conn, queue string) (q amqp.Queue, err error) {
+	channel, err := conn.Channel(ctx)
+	if err != nil {
+		return q, err
+	}
+	err = channel.Do(ctx, fmt.Sprintf("look up queue %q", queue), func(ch *amqp.Channel) (err error) {
+		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	return q, errors.Join(err, channel.Close(context.WithoutCancel(ctx)))
+}

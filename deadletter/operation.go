@@ -1,0 +1,311 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/audit"
+	"github.com/surefoot-mq/surefoot/internal/fault"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+)
+
+// verb is what an operation does.
+type verb string
+
+const (
+	verbRedrive verb = "redrive"
+	verbDiscard verb = "discard"
+)
+
+// Common is what redrives and discards have in common.
+type Common struct {
+	// Queue is the work queue, or its dead-letter queue. Required.
+	Queue string
+	// Filter chooses letters. Default: all.
+	Filter Filter
+	// Max is the most letters, oldest first. Default: all.
+	Max int
+	// Rate is the most letters a second. Default: no limit.
+	Rate float64
+	// DryRun only counts. Default: false.
+	DryRun bool
+	// Who acts, for the audit. Required.
+	Who string
+	// Reason, for the audit. Required for a discard.
+	Reason string
+	// Wait is how long to wait while another operation has the queue. Default: not at all.
+	Wait time.Duration
+	// Waiting is told once who is waited for. Default: nobody is told.
+	Waiting func(Holder)
+	// Confirm is asked, with what a dry run found, before anything is changed; an error ends the operation. What it
+	// was asked about is exactly what is then done. Default: nobody is asked, and nothing counted before.
+	Confirm func(ctx context.Context, plan Result) error
+	// Progress is told about four times a second. Default: nobody is told.
+	Progress func(Progress)
+}
+
+// RedriveRequest says what to redrive.
+type RedriveRequest struct {
+	Common
+	// IncludeRepeaters also moves what was redriven [MaxRedrives] times or more. Default: false.
+	IncludeRepeaters bool
+}
+
+// DiscardRequest says what to discard.
+type DiscardRequest struct{ Common }
+
+// Redrive moves the chosen letters back into their work queue; see the package comment for what is guaranteed. With an
+// error the result still says what was done. It returns nil also when single letters could not be moved: see
+// [Left.Failed].
+func (d *DeadLetters) Redrive(ctx context.Context, r RedriveRequest) (Result, error) {
+	return d.operate(ctx, verbRedrive, r.Common, r.IncludeRepeaters)
+}
+
+// Discard drops the chosen letters for good. Each is in the audit before it is gone.
+func (d *DeadLetters) Discard(ctx context.Context, r DiscardRequest) (Result, error) {
+	if r.Reason == "" {
+		return Result{}, fmt.Errorf("%w: a discard needs a reason, for the audit", ErrBadRequest)
+	}
+	return d.operate(ctx, verbDiscard, r.Common, true)
+}
+
+func (c *Common) validate() error {
+	switch {
+	case c.Who == "":
+		return fmt.Errorf("%w: Who is empty; the audit needs to know who acts", ErrBadRequest)
+	case c.Max < 0:
+		return fmt.Errorf("%w: Max is negative", ErrBadRequest)
+	case c.Rate != 0 && (c.Rate < 0.001 || c.Rate > 1e6):
+		return fmt.Errorf("%w: Rate must be 0.001 to 1000000 messages a second", ErrBadRequest)
+	case c.Wait < 0:
+		return fmt.Errorf("%w: Wait is negative", ErrBadRequest)
+	}
+	return c.Filter.validate()
+}
+
+// operation is one redrive or discard, under the lock of its queue.
+type operation struct {
+	d       *DeadLetters
+	verb    verb
+	request Common
+	names   names
+	chooser chooser
+	audit   audit.Operation
+	conn    *rabbit.Conn
+
+	result    Result
+	done      tally
+	remaining int // letters of the start that are still in the dead-letter queue
+	sessions  int
+	prefetch  int // 0: not chosen yet
+}
+
+func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepeaters bool) (Result, error) {
+	n, err := namesOf(c.Queue)
+	if err = errors.Join(err, c.validate()); err != nil {
+		return Result{}, err
+	}
+	o := &operation{d: d, verb: v, request: c, names: n, done: tally{}}
+	o.audit = audit.NewOperation(c.Who, "dlq "+string(v), n.dlq, c.Reason)
+	o.chooser = newChooser(c.Filter, n, includeRepeaters, o.audit.ID.String())
+	o.result = Result{
+		Run: o.audit.ID, Queue: n.work, DLQ: n.dlq, DryRun: c.DryRun, Groups: []Group{}, Problems: []Problem{},
+	}
+	err = d.connected(ctx, n, c.claim(v), func(ctx context.Context, conn *rabbit.Conn) error {
+		o.conn = conn
+		return o.run(ctx)
+	})
+	return o.result, err
+}
+
+func (c *Common) claim(v verb) claim {
+	return claim{who: c.Who, action: "dlq " + string(v), wait: c.Wait, waiting: c.Waiting}
+}
+
+// locked does work under the queue's lock.
+func (d *DeadLetters) locked(ctx context.Context, n names, c claim, work func(context.Context) error) error {
+	c.queue = d.lockName(n.dlq)
+	held, lock, err := d.locks.acquire(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer lock.giveBack(ctx)
+	return work(held)
+}
+
+// connected is locked with a connection for receiving, once looking is known to be safe.
+func (d *DeadLetters) connected(ctx context.Context, n names, c claim, work func(context.Context, *rabbit.Conn) error) error {
+	return d.locked(ctx, n, c, func(ctx context.Context) error {
+		conn, err := d.connect(ctx, "dlq")
+		if err != nil {
+			return err
+		}
+		if err = d.safe(ctx, conn, n); err == nil {
+			err = work(ctx, conn)
+		}
+		return errors.Join(err, conn.Close())
+	})
+}
+
+// lockName tells queues of one name in different vhosts apart.
+func (d *DeadLetters) lockName(dlq string) string {
+	uri, err := amqp.ParseURI(d.opts.AMQPURL)
+	if err != nil {
+		return dlq // New has checked the URL
+	}
+	return uri.Vhost + " " + dlq
+}
+
+func (o *operation) run(ctx context.Context) error {
+	found, err := inspect(ctx, o.conn, o.names.dlq)
+	if err != nil {
+		return missing(err, o.names.dlq, ErrNoDLQ)
+	}
+	if o.verb == verbRedrive {
+		if _, err := inspect(ctx, o.conn, o.names.work); err != nil {
+			return missing(err, o.names.work, ErrNoQueue)
+		}
+	}
+	o.remaining, o.result.Found = found.Messages, found.Messages
+	if found.Messages == 0 {
+		return nil
+	}
+	if o.request.DryRun {
+		o.result, err = o.plan(ctx)
+		return err
+	}
+	if o.request.Confirm != nil {
+		plan, err := o.plan(ctx)
+		if err != nil {
+			return err
+		}
+		if err := o.request.Confirm(ctx, plan); err != nil || plan.Done == 0 {
+			o.result.Left = plan.Left
+			return err
+		}
+	}
+	return o.change(ctx)
+}
+
+// plan counts what would be done, and changes nothing.
+func (o *operation) plan(ctx context.Context) (Result, error) {
+	r, done := o.result, tally{}
+	w, err := o.walk(ctx)
+	if err != nil {
+		return r, err
+	}
+	err = w.each(ctx, o.remaining, func(d *amqp.Delivery) bool {
+		f := factsOf(d, o.names)
+		if got := o.choose(&f); got != outcomeChosen {
+			r.Left.count(got)
+			r.note(&f, got, "")
+			return true
+		}
+		r.Done++
+		done.add(&f)
+		return o.request.Max == 0 || r.Done < o.request.Max
+	})
+	r.Groups = done.groups()
+	r.Left.NotReached = max(r.Found-r.Done-r.Left.sum(), 0)
+	return r, errors.Join(err, w.close(ctx))
+}
+
+func (o *operation) walk(ctx context.Context) (*walker, error) {
+	if o.prefetch == 0 {
+		size, err := o.d.prefetch(ctx, o.conn, o.names, o.result.Found, o.d.opts.Window, !o.request.Filter.isZero())
+		if err != nil {
+			return nil, err
+		}
+		o.prefetch = size
+	}
+	return openWalker(ctx, o.conn, o.names.dlq, o.prefetch)
+}
+
+// prefetch is how many letters may be sent ahead: twice the window, or, when a search will hold most of them, all; within the byte
+// budget by the mean size of the first ones.
+func (d *DeadLetters) prefetch(ctx context.Context, conn *rabbit.Conn, n names, found, window int, search bool) (int, error) {
+	most, bytes := 2*window, d.opts.ReadAhead
+	if search {
+		most, bytes = maxPrefetch, bytes*searchFactor
+	}
+	most = max(min(most, found), 1)
+	if most <= peekSize {
+		return most, nil
+	}
+	mean, err := peek(ctx, conn, n.dlq)
+	if err != nil {
+		return 0, missing(err, n.dlq, ErrNoDLQ)
+	}
+	return max(min(most, bytes/max(mean, 1)), min(most, peekSize)), nil
+}
+
+func (o *operation) choose(f *facts) outcome {
+	if o.verb == verbDiscard {
+		return o.chooser.discard(f)
+	}
+	return o.chooser.redrive(f)
+}
+
+// note lists a letter that stays for a reason of its own.
+func (r *Result) note(f *facts, o outcome, detail string) {
+	if o == outcomeUnmatched || len(r.Problems) >= maxProblems {
+		return
+	}
+	reason := string(o)
+	if detail != "" {
+		reason += ": " + detail
+	}
+	r.Problems = append(r.Problems, Problem{ID: f.id, Type: f.typ, Reason: reason})
+}
+
+// change does it: the audit's record of the start, sessions until nothing is left to do, the record of the end.
+func (o *operation) change(ctx context.Context) error {
+	if err := o.record(ctx, audit.Entry{Outcome: "started", Detail: o.startDetail()}); err != nil {
+		return err
+	}
+	err := fault.Point(string(o.verb) + ".after-start")
+	for again := err == nil; again; {
+		again, err = o.session(ctx)
+	}
+	o.result.Groups = o.done.groups()
+	o.result.Left.NotReached = max(o.remaining-o.result.Left.sum(), 0)
+	o.d.heads.forget(o.names.dlq)
+	return errors.Join(err, o.recordEnd(ctx, err))
+}
+
+func (o *operation) startDetail() map[string]any {
+	detail := map[string]any{"found": o.result.Found, "filter": o.chooser.detail()}
+	if o.request.Max > 0 {
+		detail["max"] = o.request.Max
+	}
+	if o.request.Rate > 0 {
+		detail["rate"] = o.request.Rate
+	}
+	if o.verb == verbRedrive {
+		detail["include_repeaters"] = o.chooser.includeRepeaters
+	}
+	return detail
+}
+
+func (o *operation) recordEnd(ctx context.Context, cause error) error {
+	entry := audit.Entry{Outcome: "finished", Detail: map[string]any{"done": o.result.Done, "left": o.result.Left}}
+	if cause != nil {
+		entry.Outcome = "stopped"
+		entry.Detail["error"] = cause.Error()
+	}
+	return o.record(ctx, entry)
+}
+
+// record writes to the audit also when ctx has ended: what happened has to be told.
+func (o *operation) record(ctx context.Context, entries ...audit.Entry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
+	defer cancel()
+	return audit.Write(ctx, o.d.opts.Pool, o.d.opts.Schema, o.audit, entries...)
+}
+
+// recordLimit bounds one write to the audit.
+const recordLimit = 10 * time.Second

@@ -1,0 +1,276 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+const (
+	// maxWindow keeps a prefetch of twice the window within what the protocol can say.
+	maxWindow = 30_000
+	// maxPrefetch is the protocol's largest prefetch.
+	maxPrefetch = 65_535
+	// peekSize is how many letters tell how large they are.
+	peekSize = 32
+	// searchFactor is how much more may be sent ahead, in bytes, when most letters will be passed over: their bodies
+	// are dropped at once.
+	searchFactor = 8
+	// maxGenerations is how many consumers of one channel may hold messages. The broker gives back those of up
+	// to 32 in the order of their tags, of more in any order (measured on 3.10).
+	maxGenerations = 31
+	// idleLimit is how long the broker may deliver nothing although the queue has messages.
+	idleLimit = 30 * time.Second
+	// idleCheck is how long nothing has to come before the queue is looked up.
+	idleCheck = 250 * time.Millisecond
+	// returnPoll is how often a closing walker looks whether its letters are back.
+	returnPoll = 5 * time.Millisecond
+)
+
+// walker receives a queue from its head, in order. What is not acknowledged goes back, in order, when it is
+// closed; until then nobody else sees it.
+//
+// A prefetch counts held letters too, and cannot be changed for a consumer that exists. So it is chosen large when
+// letters will be held. When all the same too much of it is held, the consumer is cancelled, which keeps its
+// letters unacknowledged, and another one continues on the same channel: a generation, each larger than the last, so
+// that the few generations which the broker gives back in order hold a million letters and more.
+//
+// What one consumer holds returns in order whatever happens to this process. Of several generations that is
+// so only when all are cancelled before the channel closes, for what an earlier one gives back is otherwise
+// delivered to the last one, behind what that holds (measured). So a crash with more held than one prefetch can
+// reorder the queue; it loses nothing.
+type walker struct {
+	conn    *rabbit.Conn
+	channel *rabbit.Channel
+	queue   string
+	least   int // prefetch of the first generation
+	closes  <-chan *amqp.Error
+	cancels <-chan string
+
+	deliveries <-chan amqp.Delivery
+	generation int  // number of the present one, from 1
+	holding    int  // earlier generations that hold something
+	prefetch   int  // of the present one
+	held       int  // of the present one
+	retired    bool // cancelled; the rest of its letters still comes
+	heldBefore int  // held by earlier ones
+
+	total, acked int // of all generations
+}
+
+func openWalker(ctx context.Context, conn *rabbit.Conn, queue string, prefetch int) (*walker, error) {
+	channel, err := conn.Channel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &walker{conn: conn, channel: channel, queue: queue, least: prefetch}
+	err = channel.Do(ctx, "watch channel", func(ch *amqp.Channel) error {
+		w.closes = ch.NotifyClose(make(chan *amqp.Error, 1))
+		w.cancels = ch.NotifyCancel(make(chan string, 1))
+		return nil
+	})
+	if err == nil {
+		err = w.next(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, channel.Close(context.WithoutCancel(ctx)))
+	}
+	return w, nil
+}
+
+// peek returns the mean size of the first letters in bytes, headers included, by a look of its own: a prefetch
+// cannot be changed once letters are held.
+func peek(ctx context.Context, conn *rabbit.Conn, queue string) (mean int, err error) {
+	w, err := openWalker(ctx, conn, queue, peekSize)
+	if err != nil {
+		return 0, err
+	}
+	letters, bytes := 0, 0
+	err = w.each(ctx, peekSize, func(d *amqp.Delivery) bool {
+		letters++
+		bytes += len(d.Body) + message.TableSize(d.Headers) + 256
+		return letters < peekSize
+	})
+	return bytes / max(letters, 1), errors.Join(err, w.close(ctx))
+}
+
+// next starts a generation. The tags sort in the order of the generations; the broker relies on that.
+func (w *walker) next(ctx context.Context) error {
+	if w.held > 0 {
+		w.holding++
+	}
+	w.heldBefore += w.held
+	if w.holding >= maxGenerations {
+		return fmt.Errorf("%w: %d; choose with fewer filters, or move the oldest ones first with --max", ErrTooManyHeld, w.heldBefore)
+	}
+	w.generation++
+	w.prefetch = min(max(w.least, w.heldBefore/2), maxPrefetch)
+	w.held, w.retired = 0, false
+	return w.channel.Do(ctx, fmt.Sprintf("consume from queue %q", w.queue), func(ch *amqp.Channel) (err error) {
+		if err = ch.Qos(w.prefetch, 0, false); err != nil {
+			return err
+		}
+		w.deliveries, err = ch.Consume(w.queue, w.tag(), false, false, false, false, nil)
+		return err
+	})
+}
+
+func (w *walker) tag() string { return fmt.Sprintf("surefoot-dlq-%06d", w.generation) }
+
+// got notes a delivery. It must be called for each.
+func (w *walker) got() { w.total++ }
+
+// hold keeps the last delivery until the walker is closed.
+func (w *walker) hold(ctx context.Context) error {
+	w.held++
+	if w.held >= w.prefetch-w.prefetch/4 {
+		return w.retire(ctx)
+	}
+	return nil
+}
+
+func (w *walker) retire(ctx context.Context) error {
+	if w.retired {
+		return nil
+	}
+	w.retired = true
+	return w.channel.Do(ctx, "cancel consumer", func(ch *amqp.Channel) error { return ch.Cancel(w.tag(), false) })
+}
+
+// exhausted is to be called when deliveries are closed: it goes on with the next generation, or says why there is none.
+func (w *walker) exhausted(ctx context.Context) error {
+	if w.retired {
+		select {
+		case reason := <-w.closes:
+			return w.ended(reason)
+		default:
+			return w.next(ctx)
+		}
+	}
+	select {
+	case <-w.cancels:
+		return fmt.Errorf("receive from %q: %w", w.queue, rabbit.ErrServerCancelled)
+	case reason := <-w.closes:
+		return w.ended(reason)
+	}
+}
+
+func (w *walker) ended(reason *amqp.Error) error {
+	if reason != nil {
+		return fmt.Errorf("receive from %q: channel closed by the broker: %w", w.queue, reason)
+	}
+	if err := w.conn.Err(); err != nil {
+		return fmt.Errorf("receive from %q: %w", w.queue, err)
+	}
+	return fmt.Errorf("receive from %q: %w", w.queue, rabbit.ErrLost)
+}
+
+// empty says whether the broker has nothing left to deliver.
+func (w *walker) empty(ctx context.Context) (bool, error) {
+	q, err := inspect(ctx, w.conn, w.queue)
+	return q.Messages == 0, err
+}
+
+// ack lets go of a delivery. Its tag belongs to the channel, whichever generation received it.
+func (w *walker) ack(ctx context.Context, tag uint64) error {
+	err := w.channel.Do(context.WithoutCancel(ctx), "acknowledge", func(ch *amqp.Channel) error { return ch.Ack(tag, false) })
+	if err == nil {
+		w.acked++
+	}
+	return err
+}
+
+// close gives back what is held. The broker does so a moment after it has answered; close waits for that, for 5 s
+// at most, so that whoever looks next finds everything in its place.
+func (w *walker) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if w.conn.Err() != nil {
+		return nil // the broker gives them back by itself
+	}
+	cancelled := w.retire(ctx)
+	ready, err := inspect(ctx, w.conn, w.queue)
+	if err := errors.Join(cancelled, err, w.channel.Close(ctx)); err != nil {
+		return fmt.Errorf("give back what was held: %w", err)
+	}
+	expected := ready.Messages + w.total - w.acked
+	for {
+		q, err := inspect(ctx, w.conn, w.queue)
+		if err != nil || q.Messages >= expected {
+			return err
+		}
+		if pause(ctx, returnPoll) != nil {
+			return nil // somebody else takes from the queue; nothing of ours is missing
+		}
+	}
+}
+
+// each visits up to n letters from the head and holds them all. It ends early when visit says so or when the
+// queue has no more.
+func (w *walker) each(ctx context.Context, n int, visit func(*amqp.Delivery) (more bool)) error {
+	ended := ctx
+	ctx = context.WithoutCancel(ctx) // an interrupted request would cost the connection
+	idle := idleWatch{since: time.Now()}
+	ticker := time.NewTicker(idleCheck)
+	defer ticker.Stop()
+	for seen := 0; seen < n; {
+		select {
+		case d, ok := <-w.deliveries:
+			if !ok {
+				if err := w.exhausted(ctx); err != nil {
+					return err
+				}
+				continue
+			}
+			seen++
+			idle.moved()
+			w.got()
+			if !visit(&d) {
+				return nil
+			}
+			if err := w.hold(ctx); err != nil {
+				return err
+			}
+		case <-ticker.C:
+			if over, err := idle.over(ctx, w); over || err != nil {
+				return err
+			}
+		case <-ended.Done():
+			return context.Cause(ended)
+		}
+	}
+	return nil
+}
+
+// idleWatch finds out that nothing comes any more.
+type idleWatch struct {
+	since time.Time
+	empty bool
+}
+
+func (i *idleWatch) moved() { i.since, i.empty = time.Now(), false }
+
+// over says whether the queue was found empty twice with no delivery in between. It fails when the queue has
+// messages that do not come.
+func (i *idleWatch) over(ctx context.Context, w *walker) (bool, error) {
+	if time.Since(i.since) < idleCheck {
+		return false, nil
+	}
+	empty, err := w.empty(ctx)
+	switch {
+	case err != nil:
+		return false, missing(err, w.queue, ErrNoDLQ)
+	case empty && i.empty:
+		return true, nil
+	case !empty && time.Since(i.since) > idleLimit:
+		return false, fmt.Errorf("%w from %s for %s although it has messages: is another consumer alone on it?", ErrNothingComes, w.queue, idleLimit)
+	}
+	i.empty = empty
+	return false, nil
+}
