@@ -1,0 +1,61 @@
+package testkit
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+)
+
+// cleanupTimeout bounds every clean-up; a lock that a test left behind must not hang the run.
+const cleanupTimeout = 30 * time.Second
+
+// DB is a freshly migrated schema.
+type DB struct {
+	// URL of the database that holds the schema.
+	URL string
+	// Schema is its random name.
+	Schema string
+	// Pool of up to eight connections, closed when the test ends.
+	Pool *pgxpool.Pool
+}
+
+// Database returns a schema of the test's own with all migrations applied; it is dropped when the test ends.
+func Database(t testing.TB) DB {
+	t.Helper()
+	needsServices(t)
+	u := service(t, databaseVar)
+	require.NotEmpty(t, u, "no PostgreSQL: %s", howToStart)
+	return newDatabase(t, u)
+}
+
+func newDatabase(t testing.TB, u string) DB {
+	t.Helper()
+	db := DB{URL: u, Schema: Name("t"), Pool: pool(t, u)}
+	t.Cleanup(func() { dropSchema(t, db) })
+	_, err := pg.Migrate(t.Context(), pg.MigrateOptions{URL: u, Schema: db.Schema})
+	require.NoError(t, err, "migrate a test schema (is PostgreSQL there? %s)", howToStart)
+	return db
+}
+
+func pool(t testing.TB, u string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pg.Open(context.WithoutCancel(t.Context()), pg.Options{URL: u, Name: "test " + t.Name(), MaxConns: 8})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// dropSchema uses the test's own pool; it reports a lock that the test still holds instead of waiting for it.
+func dropSchema(t testing.TB, db DB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), cleanupTimeout)
+	defer cancel()
+	if _, err := db.Pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+db.Schema+" CASCADE"); err != nil {
+		t.Errorf("drop test schema %s (is a transaction still open?): %v", db.Schema, err)
+	}
+}

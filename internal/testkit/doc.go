@@ -1,0 +1,36 @@
+// Package testkit gives tests real services, each test a corner of its own: a schema in PostgreSQL, a vhost in
+// RabbitMQ, or a whole private server that may be stopped and killed.
+//
+// Services come from SUREFOOT_DATABASE_URL, SUREFOOT_AMQP_URL and SUREFOOT_MANAGEMENT_URL (or the same names
+// without the prefix), else from the stack that scripts/stack has up. A service that is missing fails the test;
+// only -short leaves out the tests that need one. Everything is removed when the test ends, and private servers
+// also when the test process dies. All functions may be called from parallel tests, but only from a test's own
+// goroutine.
+//
+// A package that uses it needs
+//
+//	func TestMain(m *testing.M) { testkit.Main(m) }
+package testkit
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// Main runs a package's tests, fails them when they leave goroutines behind, and exits.
+func Main(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		builds.remove()
+		os.Exit(code)
+	}))
+}
+
+// needsServices leaves a test out under -short.
+func needsServices(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs real services; left out by -short")
+	}
+}
