@@ -32,6 +32,9 @@ import (
 
 const enqueueSQL pg.SQL = `SELECT @schema@.enqueue_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`
 
+// enqueueOneSQL is for a single message, the most frequent case: without arrays it takes half as long.
+const enqueueOneSQL pg.SQL = `SELECT (@schema@.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) IS NOT NULL)::integer`
+
 // DuplicateRetention is how long an id enqueued with [Options.Once] is remembered.
 const DuplicateRetention = 7 * 24 * time.Hour
 
@@ -63,7 +66,6 @@ type Options struct {
 // concurrent use.
 type Outbox struct {
 	options Options
-	sql     string
 }
 
 // New returns an outbox, or an error that names the option that is wrong. It does no I/O.
@@ -77,7 +79,7 @@ func New(o Options) (*Outbox, error) {
 	if err := (message.Message{Type: "t", Source: o.Source, Exchange: o.Exchange}).Validate(0); err != nil {
 		return nil, fmt.Errorf("outbox options: %w", err)
 	}
-	return &Outbox{options: o, sql: enqueueSQL.In(o.Schema)}, nil
+	return &Outbox{options: o}, nil
 }
 
 // Enqueue writes messages with all defaults. See [Outbox.Enqueue].
@@ -108,17 +110,17 @@ func (o *Outbox) Enqueue(ctx context.Context, tx pgx.Tx, msgs ...message.Message
 	return written, err
 }
 
-func (o *Outbox) write(ctx context.Context, tx pgx.Tx, msgs []message.Message) (int, error) {
+func (o *Outbox) write(ctx context.Context, tx pgx.Tx, msgs []message.Message) (written int, err error) {
 	rows, err := o.rows(ctx, msgs)
 	if err != nil {
 		return 0, err
 	}
-	sql := o.sql
-	if sql == "" {
-		sql = enqueueSQL.In("")
+	if len(msgs) == 1 {
+		err = tx.QueryRow(ctx, enqueueOneSQL.In(o.options.Schema), rows.first(o.options)...).Scan(&written)
+	} else {
+		err = tx.QueryRow(ctx, enqueueSQL.In(o.options.Schema), rows.args(o.options)...).Scan(&written)
 	}
-	var written int
-	if err := tx.QueryRow(ctx, sql, rows.args(o.options)...).Scan(&written); err != nil {
+	if err != nil {
 		return 0, fmt.Errorf("enqueue: %w", explain(err, o.options.Schema))
 	}
 	return written, nil
@@ -229,5 +231,13 @@ func (r *rows) args(o Options) []any {
 	return []any{
 		r.ids, r.types, r.keys, r.exchanges, r.routingKeys, r.contentTypes, r.occurred, r.sources,
 		r.correlations, r.causations, r.requests, r.parents, r.states, r.headers, r.payloads, o.Once, o.LockKeys,
+	}
+}
+
+// first are the arguments of the function for a single message.
+func (r *rows) first(o Options) []any {
+	return []any{
+		r.types[0], r.payloads[0], r.keys[0], r.ids[0], r.headers[0], r.exchanges[0], r.routingKeys[0], r.contentTypes[0],
+		r.occurred[0], r.sources[0], r.correlations[0], r.causations[0], r.requests[0], r.parents[0], r.states[0], o.Once, o.LockKeys,
 	}
 }
