@@ -24,18 +24,17 @@ CREATE TABLE @schema@.outbox_members (
     expires_at timestamptz NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 
--- Rows that could not be published, and under "strict" the later rows of their keys. A row is either here or
+-- Rows that could not be published. Under "strict" the later rows of their keys wait in the outbox. A row is either here or
 -- in the outbox: one transaction moves it. Only the owner of its shard changes it; what an operator wants done
 -- goes through outbox_requests.
 --   retry    bad so far; tried again at next_at
---   waiting  nothing is wrong with it: an earlier row of its key is here and goes first
 --   dead     all attempts are used up; stays until an operator retries or discards it
 CREATE TABLE @schema@.outbox_parked (
     LIKE @schema@.outbox INCLUDING CONSTRAINTS INCLUDING STORAGE,
-    state           text        NOT NULL CHECK (state IN ('retry', 'waiting', 'dead')),
+    state           text        NOT NULL CHECK (state IN ('retry', 'dead')),
     -- Failed attempts since the row was written or last retried by an operator.
     attempts        integer     NOT NULL CHECK (attempts >= 0),
-    -- Why, as one of a few words (refused, channel_closed, unroutable; waiting: follows) and as a text of at
+    -- Why, as one of a few words (refused, channel_closed, unroutable) and as a text of at
     -- most 1 KiB. Never holds a payload.
     reason          text        NOT NULL,
     error           text        NOT NULL CHECK (octet_length(error) <= 1024),

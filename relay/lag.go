@@ -1,0 +1,182 @@
+package relay
+
+// lagLane is the second lane: keys whose rows did not fit into memory, or that were blocked, are skipped by
+// the main lane from some id on, and their rows are read again when they can move. Rows without a key need no
+// order, so the main lane goes on taking them; the ones it left are read again from loose on.
+type lagLane struct {
+	units map[*unit]struct{} // all that lag
+	free  map[*unit]struct{} // of these, the ones a pass may be worth for
+	loose,
+	looseNext int64
+	looseFree bool
+	pass      *lagPass
+}
+
+// passUnits bounds the keys of one pass.
+const passUnits = 512
+
+// lagPass is one pass over the rows up to the cursor at its start, in one or more statements.
+type lagPass struct {
+	pos, to int64
+	units   map[int64]*passUnit
+	loose   bool
+	skipped int64 // the first loose row that found no room
+}
+
+type passUnit struct {
+	unit    *unit
+	skipped int64 // its first row that found no room; none is taken after it
+}
+
+func (l *lagLane) init() {
+	l.units, l.free = map[*unit]struct{}{}, map[*unit]struct{}{}
+}
+
+func (l *lagLane) size() int { return len(l.units) }
+
+// skip leaves a row of the main lane to the second one. False: no room to remember that.
+func (s *lanes) skip(r *row) bool {
+	if r.unit == nil {
+		s.lagLoose(r.id)
+		s.dropRoute(r.route)
+		return true
+	}
+	if r.unit.lagFrom == 0 && s.lag.size() >= s.lagging {
+		s.releaseUnit(r.unit)
+		s.dropRoute(r.route)
+		return false
+	}
+	s.lagUnit(r.unit, r.id)
+	s.dropRoute(r.route)
+	return true
+}
+
+// lagUnit makes a key lag from id on at the latest.
+func (s *lanes) lagUnit(u *unit, id int64) {
+	u.lagFrom = lower(u.lagFrom, id)
+	u.lagNext = lower(u.lagNext, id)
+	s.lag.units[u] = struct{}{}
+	s.mayResume(u)
+}
+
+func (s *lanes) lagLoose(id int64) {
+	s.lag.loose = lower(s.lag.loose, id)
+	s.lag.looseNext = lower(s.lag.looseNext, id)
+}
+
+// lower is the lower of two ids, where 0 is none.
+func lower(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// mayResume notes that a pass for a lagging key may be worth while.
+func (s *lanes) mayResume(u *unit) {
+	if u.lagFrom != 0 && !u.blocked() && u.waitsFor == nil && len(u.queue) <= s.perKey/2 {
+		s.lag.free[u] = struct{}{}
+	}
+}
+
+// armAll does so for all; called when a route opens, and now and then.
+func (s *lanes) armAll() {
+	for u := range s.lag.units {
+		s.mayResume(u)
+	}
+	s.lag.looseFree = s.lag.loose != 0
+}
+
+// startPass begins a pass and returns it, or nil when there is nothing to read or no room to keep it.
+func (s *lanes) startPass() *lagPass {
+	l := &s.lag
+	if l.pass != nil || s.full() || len(l.free) == 0 && !l.looseFree {
+		return nil
+	}
+	p := &lagPass{to: s.cursor, units: map[int64]*passUnit{}, loose: l.looseFree}
+	from := int64(0)
+	if p.loose {
+		from, l.looseNext = l.loose, 0
+	}
+	for u := range l.free {
+		if len(p.units) == passUnits {
+			break
+		}
+		delete(l.free, u)
+		p.units[u.hash] = &passUnit{unit: u}
+		from = lower(from, u.lagFrom)
+		u.lagNext = 0
+	}
+	l.looseFree = false
+	p.pos = from - 1
+	l.pass = p
+	return p
+}
+
+// passed over the rows of one statement of the pass, in order of id; reached tells that it came to the end.
+// It reports whether the pass goes on.
+func (s *lanes) passOver(rows []*row, reached bool) bool {
+	p := s.lag.pass
+	for _, r := range rows {
+		s.passRow(p, r)
+		p.pos = r.id
+	}
+	if reached || s.full() {
+		s.endPass(p, reached)
+		return false
+	}
+	return true
+}
+
+func (s *lanes) passRow(p *lagPass, r *row) {
+	if _, here := s.rows[r.id]; here || s.ghosts[lagRead].has(r.id) {
+		return
+	}
+	s.place(r)
+	pu := p.units[r.hash]
+	switch {
+	case r.unit == nil && s.room(r):
+		s.take(r)
+		return
+	case r.unit == nil:
+		p.skipped = lower(p.skipped, r.id)
+	case pu == nil || pu.unit != r.unit: // asked for by hash alone; not of this pass
+		s.releaseUnit(r.unit)
+	case pu.skipped == 0 && !pu.unit.blocked() && s.room(r):
+		s.take(r)
+		return
+	default:
+		pu.skipped = lower(pu.skipped, r.id)
+	}
+	s.dropRoute(r.route)
+}
+
+// endPass decides what lags on: what was skipped in the pass or, by the main lane, since it began.
+func (s *lanes) endPass(p *lagPass, reached bool) {
+	s.lag.pass = nil
+	rest := int64(0)
+	if !reached {
+		rest = p.pos + 1
+	}
+	for _, pu := range p.units {
+		u := pu.unit
+		u.lagFrom = lower(lower(pu.skipped, u.lagNext), rest)
+		if u.lagFrom == 0 {
+			delete(s.lag.units, u)
+			delete(s.lag.free, u)
+			s.releaseUnit(u)
+		} else if pu.skipped == 0 && !reached {
+			s.mayResume(u)
+		}
+	}
+	if p.loose {
+		s.lag.loose = lower(lower(p.skipped, s.lag.looseNext), rest)
+	}
+}
+
+// abandonPass gives up a pass whose statement failed.
+func (s *lanes) abandonPass() {
+	if p := s.lag.pass; p != nil {
+		s.endPass(p, false)
+	}
+}

@@ -1,0 +1,177 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/surefoot-mq/surefoot/internal/fault"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+)
+
+const (
+	shardsSQL pg.SQL = `SELECT @schema@.outbox_shards(), count(*) FROM @schema@.outbox_leases`
+
+	heartbeatSQL pg.SQL = `
+INSERT INTO @schema@.outbox_members (id, name, ttl, expires_at) VALUES ($1, $2, $3, clock_timestamp() + $3::interval)
+ON CONFLICT (id) DO UPDATE SET expires_at = clock_timestamp() + $3::interval, ttl = $3`
+
+	// renewSQL names the epochs; what it does not return has another owner, or its reply was lost once: see view.
+	renewSQL pg.SQL = `
+UPDATE @schema@.outbox_leases l SET expires_at = clock_timestamp() + $4::interval, ttl = $4
+FROM (SELECT k.shard FROM @schema@.outbox_leases k JOIN unnest($2::smallint[], $3::bigint[]) AS mine(shard, epoch)
+      ON k.shard = mine.shard AND k.epoch = mine.epoch WHERE k.owner = $1 ORDER BY k.shard FOR UPDATE OF k) held
+WHERE l.shard = held.shard RETURNING l.shard`
+
+	// viewSQL shows all leases, and how many members are alive and how many of them come before this one. A member
+	// or lease further ahead than its ttl comes from a clock that was set back: it counts as expired.
+	viewSQL pg.SQL = `
+SELECT l.shard, l.epoch, coalesce(l.owner = $1, false),
+       l.owner IS NULL OR l.expires_at < clock_timestamp() OR l.expires_at > clock_timestamp() + l.ttl,
+       (SELECT count(*) FROM @schema@.outbox_members WHERE expires_at BETWEEN clock_timestamp() AND clock_timestamp() + ttl),
+       (SELECT count(*) FROM @schema@.outbox_members WHERE expires_at BETWEEN clock_timestamp() AND clock_timestamp() + ttl AND id < $1)
+FROM @schema@.outbox_leases l ORDER BY l.shard`
+
+	takeSQL pg.SQL = `
+UPDATE @schema@.outbox_leases l SET owner = $1, epoch = l.epoch + 1, ttl = $3, expires_at = clock_timestamp() + $3::interval
+FROM (SELECT shard FROM @schema@.outbox_leases
+      WHERE owner IS NULL OR expires_at < clock_timestamp() OR expires_at > clock_timestamp() + ttl
+      ORDER BY shard LIMIT $2 FOR UPDATE SKIP LOCKED) free
+WHERE l.shard = free.shard RETURNING l.shard, l.epoch`
+
+	releaseSQL pg.SQL = `
+UPDATE @schema@.outbox_leases SET owner = NULL, expires_at = '-infinity' WHERE shard = $1 AND epoch = $2 AND owner = $3`
+
+	leaveSQL pg.SQL = `DELETE FROM @schema@.outbox_members WHERE id = $1`
+)
+
+// leaseStore is the leases and members in the database. All judgements are by the database's clock. It is
+// stateless.
+type leaseStore struct {
+	pool   *pgxpool.Pool
+	schema string
+	me     uuid.UUID
+	name   string
+	ttl    time.Duration
+}
+
+// lease is one row as a view shows it.
+type lease struct {
+	shard      int16
+	epoch      int64
+	mine, free bool
+}
+
+// view is everything that decides who should own what.
+type view struct {
+	leases         []lease
+	members, ahead int
+}
+
+// share is how many shards this member should own: even, the first ones by id get the rest.
+func (v view) share() int {
+	if v.members == 0 {
+		return 0
+	}
+	share := len(v.leases) / v.members
+	if v.ahead < len(v.leases)%v.members {
+		share++
+	}
+	return share
+}
+
+// checkShards refuses another number of shards than the rows were written with.
+func (l *leaseStore) checkShards(ctx context.Context, want int) error {
+	var stored, leases int
+	if err := l.pool.QueryRow(ctx, shardsSQL.In(l.schema)).Scan(&stored, &leases); err != nil {
+		return fmt.Errorf("read the number of shards: %w", err)
+	}
+	if want != 0 && want != stored || leases != stored {
+		return &ShardsError{Configured: want, Stored: stored, Leases: leases}
+	}
+	return nil
+}
+
+// ShardsError says that the relay is set to another number of shards than the outbox was written with. With
+// another number, rows of one key would be published from two shards.
+type ShardsError struct{ Configured, Stored, Leases int }
+
+// Error implements error.
+func (e *ShardsError) Error() string {
+	return fmt.Sprintf("relay: set to %d shards, but the outbox has %d (and %d leases); set relay.shards to %d",
+		e.Configured, e.Stored, e.Leases, e.Stored)
+}
+
+func (l *leaseStore) heartbeat(ctx context.Context) error {
+	if _, err := l.pool.Exec(ctx, heartbeatSQL.In(l.schema), l.me, l.name, l.ttl); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	return nil
+}
+
+// renew extends the leases of the given epochs and returns the shards that it extended.
+func (l *leaseStore) renew(ctx context.Context, shards []int16, epochs []int64) ([]int16, error) {
+	rows, err := l.pool.Query(ctx, renewSQL.In(l.schema), l.me, shards, epochs, l.ttl)
+	if err != nil {
+		return nil, fmt.Errorf("renew leases: %w", err)
+	}
+	renewed, err := pgx.CollectRows(rows, pgx.RowTo[int16])
+	if err != nil {
+		return nil, fmt.Errorf("renew leases: %w", err)
+	}
+	return renewed, nil
+}
+
+func (l *leaseStore) view(ctx context.Context) (view, error) {
+	rows, err := l.pool.Query(ctx, viewSQL.In(l.schema), l.me)
+	if err != nil {
+		return view{}, fmt.Errorf("read leases: %w", err)
+	}
+	var v view
+	v.leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s lease, err error) {
+		err = row.Scan(&s.shard, &s.epoch, &s.mine, &s.free, &v.members, &v.ahead)
+		return s, err
+	})
+	if err != nil {
+		return view{}, fmt.Errorf("read leases: %w", err)
+	}
+	return v, nil
+}
+
+// take takes up to n free shards and returns their new epochs.
+func (l *leaseStore) take(ctx context.Context, n int) ([]lease, error) {
+	rows, err := l.pool.Query(ctx, takeSQL.In(l.schema), l.me, n, l.ttl)
+	if err != nil {
+		return nil, fmt.Errorf("take leases: %w", err)
+	}
+	taken, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s lease, err error) {
+		s.mine = true
+		err = row.Scan(&s.shard, &s.epoch)
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take leases: %w", err)
+	}
+	return taken, fault.Point("relay.after-lease")
+}
+
+func (l *leaseStore) release(ctx context.Context, shard int16, epoch int64) error {
+	if err := fault.Point("relay.before-release"); err != nil {
+		return err
+	}
+	if _, err := l.pool.Exec(ctx, releaseSQL.In(l.schema), shard, epoch, l.me); err != nil {
+		return fmt.Errorf("release shard %d: %w", shard, err)
+	}
+	return fault.Point("relay.after-release")
+}
+
+func (l *leaseStore) leave(ctx context.Context) error {
+	if _, err := l.pool.Exec(ctx, leaveSQL.In(l.schema), l.me); err != nil {
+		return fmt.Errorf("leave: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package relay
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// rowColumns are the columns of a message, as scanRow reads them.
+const rowColumns = `x.shard, x.id, x.hash, x.created_at, x.occurred_at, x.message_id, x.type, x.key, x.exchange, x.routing_key,
+    x.content_type, x.source, x.correlation_id, x.causation_id, x.request_id, x.traceparent, x.tracestate, x.headers, x.payload`
+
+// rowOverhead is what a row costs in memory besides its payload, in bytes, roughly.
+const rowOverhead = 1 << 10
+
+// place says where a row is in its life, see the package comment.
+type place uint8
+
+const (
+	placeWaiting place = iota
+	placeReady
+	placeFlying
+	placeSettling
+	placeParking
+)
+
+// row is one outbox row in memory. Only its shard's goroutine touches it after it was read.
+type row struct {
+	shard     int16
+	id, hash  int64
+	createdAt time.Time
+	msg       message.Message
+	headers   []byte
+	// late: visible only now though its id is below the cursor.
+	late bool
+
+	place    place
+	route    *route
+	unit     *unit // nil: no key, so no order
+	sentAt   time.Time
+	seq      uint64 // of its last publish
+	overdue  bool   // flying, but its confirm did not come in time
+	probe    bool   // published to find out whether its stopped route works again
+	isolated bool   // was in flight when the broker closed the channel: published alone
+	returned bool   // was returned before; passes and seq of its route then are below
+	passes   uint64
+	// parked is set for a row that lives in outbox_parked.
+	parked *parkedRef
+}
+
+// size is what the row counts against limits in bytes.
+func (r *row) size() int { return len(r.msg.Payload) + rowOverhead }
+
+// fields are where the columns of rowColumns go.
+func (r *row) fields() []any {
+	m := &r.msg
+	return []any{
+		&r.shard, &r.id, &r.hash, &r.createdAt, &m.OccurredAt, &m.ID, &m.Type, &m.Key, &m.Exchange, &m.RoutingKey,
+		&m.ContentType, &m.Source, &m.CorrelationID, &m.CausationID, &m.RequestID, &m.TraceParent, &m.TraceState, &r.headers, &m.Payload,
+	}
+}
+
+// publishing encodes the row. Shard, id and epoch travel along, so that a late publish of a former owner can
+// be told from the new owner's.
+func (r *row) publishing(epoch int64) (amqp.Publishing, error) {
+	if r.headers != nil {
+		headers, err := message.ParseHeadersJSON(r.headers)
+		if err != nil {
+			return amqp.Publishing{}, fmt.Errorf("decode headers: %w", err)
+		}
+		r.msg.Headers = headers
+	}
+	p, err := r.msg.Publishing()
+	if err != nil {
+		return amqp.Publishing{}, err
+	}
+	p.Headers[message.HeaderOutbox] = strconv.Itoa(int(r.shard)) + "/" + strconv.FormatInt(r.id, 10)
+	p.Headers[message.HeaderEpoch] = epoch
+	return p, nil
+}
