@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -39,6 +40,8 @@ type Options struct {
 	Schema string
 	// AMQPURL of the broker. Required.
 	AMQPURL string
+	// TLS is used for amqps URLs. Default: from the URL's parameters.
+	TLS *tls.Config
 	// Exchange for rows that name none. Default: "", the broker's default exchange.
 	Exchange string
 	// Name tells this process from other relays, in logs and in the broker's list of connections.
@@ -156,7 +159,7 @@ func (o Options) validate() error {
 // longer than a lease.
 func (o Options) brokerOptions(link int) rabbit.Options {
 	return rabbit.Options{
-		URL: o.AMQPURL, Role: fmt.Sprintf("relay-%d", link+1), Host: o.Name, Version: o.Version, Coalesce: true,
+		URL: o.AMQPURL, Role: fmt.Sprintf("relay-%d", link+1), Host: o.Name, Version: o.Version, Coalesce: true, TLS: o.TLS,
 		Heartbeat: min(max(o.Lease*2/5, time.Second), 4*time.Second),
 	}
 }

@@ -10,6 +10,7 @@ import (
 func commands(s *session) []*cobra.Command {
 	return []*cobra.Command{
 		migrateCommand(s),
+		relayCommand(s),
 		watchdogCommand(s),
 		versionCommand(s),
 	}

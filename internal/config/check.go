@@ -107,6 +107,15 @@ func (t *Tracing) check(r *reader) {
 
 func (c *Relay) check(r *reader) {
 	within(r, "relay.shards", c.Shards, 1, 256)
+	within(r, "relay.connections", c.Connections, 1, 64)
+	if len(c.Exchange) > 255 {
+		r.wrong("relay.exchange", "has %d bytes, but an exchange's name has at most 255", len(c.Exchange))
+	}
+	if c.ListenURL != "" {
+		if _, err := pgconn.ParseConfig(c.ListenURL.Reveal()); err != nil || c.ListenURL.ambiguous() {
+			r.wrong("relay.listen_url", "is no usable URL (not shown: it may hold a password); write postgres://user:password@host:5432/database and percent-encode reserved characters")
+		}
+	}
 	within(r, "relay.lease", c.Lease, time.Second, 10*time.Minute)
 	within(r, "relay.window", c.Window, 1, 50_000)
 	within(r, "relay.window_bytes", c.WindowBytes, 64<<10, 4<<30)

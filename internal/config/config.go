@@ -81,6 +81,13 @@ type Relay struct {
 	// Shards is how many lanes the keys are spread over. It is stored in the database: another number
 	// refuses to start. Default 8.
 	Shards int `yaml:"shards"`
+	// Exchange is published to by rows that name none. Default: the broker's default exchange.
+	Exchange string `yaml:"exchange"`
+	// Connections is the most connections to publish on. Default 4.
+	Connections int `yaml:"connections"`
+	// ListenURL reaches the database directly, not through a pooler, to be woken by NOTIFY. Default: none,
+	// rows wait up to poll_max.
+	ListenURL URL `yaml:"listen_url"`
 	// Lease is how long a silent owner keeps a shard; renewed at a third. Default 10s.
 	Lease time.Duration `yaml:"lease"`
 	// Window is the most unconfirmed messages per shard. Default 2000.
@@ -177,7 +184,7 @@ func Default() Config {
 		Log:      Log{Level: "info", Format: "auto"},
 		Tracing:  Tracing{SampleRatio: 1},
 		Relay: Relay{
-			Shards: 8, Lease: 10 * time.Second, Window: 2000, WindowBytes: 16 << 20,
+			Shards: 8, Connections: 4, Lease: 10 * time.Second, Window: 2000, WindowBytes: 16 << 20,
 			PollMin: 5 * time.Millisecond, PollMax: 100 * time.Millisecond, ConfirmTimeout: 30 * time.Second,
 			Attempts: 3, Backoff: 200 * time.Millisecond, OnPoison: "strict",
 		},

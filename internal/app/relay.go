@@ -1,0 +1,32 @@
+package app
+
+import (
+	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/relay"
+)
+
+// maxRelayDrain bounds how long the relay waits for confirms when it stops; its rows lose nothing by it.
+const maxRelayDrain = 5 * time.Second
+
+func relayRole() Role {
+	return Role{
+		Name:       "relay",
+		Configured: func(*config.Config) bool { return true },
+		New: func(d Deps) (Runner, error) {
+			pool, err := d.Pool("relay")
+			if err != nil {
+				return nil, err
+			}
+			c := d.Config.Relay
+			return relay.New(relay.Options{
+				Pool: pool, ListenURL: c.ListenURL.Reveal(), Schema: d.Schema, AMQPURL: d.AMQPURL, Exchange: c.Exchange,
+				Name: d.Host, Version: d.Version, Shards: c.Shards, Connections: c.Connections, Window: c.Window,
+				WindowBytes: int(c.WindowBytes), Lease: c.Lease, ConfirmTimeout: c.ConfirmTimeout, Attempts: c.Attempts,
+				Backoff: c.Backoff, OnPoison: relay.OnPoison(c.OnPoison), PollMin: c.PollMin, PollMax: c.PollMax,
+				Drain: min(d.Drain, maxRelayDrain), TLS: d.TLS, Logger: d.Logger, Registerer: d.Registerer, Ready: d.Ready,
+			})
+		},
+	}
+}
