@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // cleanups undo what was opened, last in, first out.
@@ -19,22 +20,32 @@ func (c *cleanups) add(name string, undo func(context.Context) error) {
 	c.steps = append(c.steps, cleanup{name, undo})
 }
 
-// run takes every step, also after one has failed, and gives up waiting for a step when ctx ends: the
-// process is about to exit, and a step that hangs must not keep the next ones from being tried.
+// run takes every step, also after one has failed. A step that hangs is left behind when it has used its share
+// of the time until ctx ends, so that the next ones still get theirs: the process is about to exit.
 func (c *cleanups) run(ctx context.Context) error {
 	var failed []error
 	for i := len(c.steps) - 1; i >= 0; i-- {
-		done := make(chan error, 1)
-		go func() { done <- c.steps[i].undo(ctx) }()
-		select {
-		case err := <-done:
-			if err != nil {
-				failed = append(failed, fmt.Errorf("close %s: %w", c.steps[i].name, err))
-			}
-		case <-ctx.Done():
-			failed = append(failed, fmt.Errorf("close %s: %w", c.steps[i].name, context.Cause(ctx)))
+		if err := c.steps[i].run(ctx, i+1); err != nil {
+			failed = append(failed, fmt.Errorf("close %s: %w", c.steps[i].name, err))
 		}
 	}
 	c.steps = nil
 	return errors.Join(failed...)
+}
+
+// run takes a step in its share of the time, when it and others are left.
+func (s cleanup) run(ctx context.Context, left int) error {
+	if deadline, ok := ctx.Deadline(); ok {
+		share, cancel := context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+		defer cancel()
+		ctx = share
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.undo(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -57,29 +57,28 @@ type application struct {
 	readiness telemetry.Readiness
 	pools     *telemetry.PoolCollector
 	cleanups  cleanups
+	// stopBy is when the process must have ended; zero while nobody has asked for it.
+	stopBy time.Time
 }
 
 // Run starts the chosen roles and blocks until ctx ends or one of them fails for good. It returns nil after
 // an orderly stop.
-func Run(ctx context.Context, opts Options) (err error) {
+func Run(ctx context.Context, opts Options) error {
 	opts = opts.withDefaults()
+	defer telemetry.FatalOnPanic(opts.Logger)
 	if opts.Config == nil {
 		return errors.New("app: Config is missing")
 	}
-	a := &application{opts: opts, config: opts.Config, logger: opts.Logger, pools: telemetry.NewPoolCollector()}
-	defer telemetry.FatalOnPanic(a.logger)
 	roles, err := choose(opts.Available, opts.Roles, opts.Config)
 	if err != nil {
 		return err
 	}
-	stopBy := func() time.Time { return time.Now().Add(a.config.Shutdown.Timeout) }
-	deadline := time.Time{}
-	defer func() {
-		if deadline.IsZero() {
-			deadline = stopBy()
-		}
-		err = errors.Join(err, a.close(deadline))
-	}()
+	a := &application{opts: opts, config: opts.Config, logger: opts.Logger, pools: telemetry.NewPoolCollector()}
+	return errors.Join(a.run(ctx, roles), a.close())
+}
+
+// run works until it is time to close.
+func (a *application) run(ctx context.Context, roles []Role) error {
 	if err := a.open(ctx); err != nil {
 		return err
 	}
@@ -88,10 +87,10 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return err
 	}
 	failed := running.wait(ctx)
-	deadline = stopBy()
+	a.stopBy = time.Now().Add(a.config.Shutdown.Timeout)
 	a.readiness.Drain()
-	a.logger.Info().Dur("timeout", a.config.Shutdown.Timeout).Msg("stopping")
-	return errors.Join(failed, running.stop(deadline.Add(-a.reserve())))
+	a.logger.Info().AnErr(telemetry.FieldReason, failed).Dur("timeout", a.config.Shutdown.Timeout).Msg("stopping")
+	return running.stop(a.stopBy.Add(-a.reserve()))
 }
 
 // reserve is the part of the shutdown's time that is kept for closing what the roles have used.
@@ -131,8 +130,11 @@ func (a *application) open(ctx context.Context) error {
 }
 
 // close undoes open and the pools.
-func (a *application) close(deadline time.Time) error {
-	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+func (a *application) close() error {
+	if a.stopBy.IsZero() { // it has not come to running
+		a.stopBy = time.Now().Add(a.config.Shutdown.Timeout)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), a.stopBy)
 	defer cancel()
 	if err := a.cleanups.run(ctx); err != nil {
 		return fmt.Errorf("stop: %w", err)

@@ -95,16 +95,17 @@ func (r *running) run(name string, logger zerolog.Logger, part func() error) {
 	})
 }
 
-// wait blocks until ctx ends or a role has failed.
+// wait blocks until ctx ends, or until a role has failed with the error that it returns.
 func (r *running) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
-	case <-r.failed:
+		return nil
+	case err := <-r.failed:
+		return err
 	}
-	return nil
 }
 
-// stop ends the roles' context and waits for them, no longer than the deadline.
+// stop ends the roles' context, waits for them no longer than the deadline, and returns every role's error.
 func (r *running) stop(deadline time.Time) error {
 	r.cancel()
 	done := make(chan struct{})
