@@ -213,3 +213,8 @@ func TestCommittedRowsArriveInOrderAndAreSettled(t *testing.T) {
 		require.EqualValues(t, 1, d.Headers[message.HeaderEpoch])
 	}
 }
+
+func (w *world) wait(what string, condition func() bool) {
+	w.t.Helper()
+	testkit.Eventually(w.t, patience, what, condition)
+}
