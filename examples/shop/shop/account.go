@@ -185,7 +185,7 @@ func (o *OrderAccount) pending() bool {
 		return o.Reservation == "ACTIVE" || o.Reservation == "EXPIRED"
 	case orders.StatusCancelled:
 		return o.Reservation == "ACTIVE" || o.Reservation == "EXPIRED" ||
-			o.Payment == "CHARGING" || o.Payment == "CHARGED" || o.Payment == "REFUNDING" || o.Payment == ""
+			o.Reservation == "" || o.Payment == "CHARGING" || o.Payment == "CHARGED" || o.Payment == "REFUNDING" || o.Payment == ""
 	default:
 		return true
 	}
