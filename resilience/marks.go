@@ -24,9 +24,18 @@ func Unavailable(err error) error { return mark(err, ClassUnavailable, 0) }
 // DelayOf returns the wait that err asks for: by [RetryAfter], or by an error that has a method
 // RetryAfter() time.Duration, such as [StatusError]. It is false when none is asked for.
 func DelayOf(err error) (time.Duration, bool) {
-	var asks interface{ RetryAfter() time.Duration }
-	if errors.As(err, &asks) && asks.RetryAfter() > 0 {
-		return asks.RetryAfter(), true
+	asks, ok := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err)
+	if !ok {
+		return 0, false
+	}
+	if wait := asks.RetryAfter(); wait > 0 {
+		return wait, true
+	}
+	if marked, ok := asks.(*markedError); ok {
+		return DelayOf(marked.err) // a mark that asks for nothing does not hide an error that does
 	}
 	return 0, false
 }
