@@ -1,0 +1,135 @@
+# shellcheck shell=bash
+# Part of scripts/stack: what is installed, and installing what is missing.
+
+brew_prefix() { command -v brew >/dev/null && brew --prefix; }
+
+# The directory of the newest PostgreSQL >= 15, empty if there is none.
+db_bin() {
+  local dir best="" version top=14
+  for dir in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin "$(brew_prefix || true)"/opt/postgresql@*/bin \
+    "$(dirname "$(command -v postgres || echo /nowhere/postgres)")"; do
+    [[ -x $dir/postgres && -x $dir/initdb && -x $dir/pg_ctl ]] || continue
+    version=$("$dir/postgres" --version | sed -nE 's/^[^0-9]*([0-9]+).*/\1/p')
+    if ((version > top)); then top=$version best=$dir; fi
+  done
+  printf '%s' "$best"
+}
+
+# The directory of RabbitMQ's own scripts (not the distribution's wrappers, which refuse other users),
+# empty if there is none >= 3.10.
+broker_bin() {
+  local dir version
+  for dir in /usr/lib/rabbitmq/bin "$(brew_prefix || true)/opt/rabbitmq/sbin" \
+    "$(dirname "$(readlink -f "$(command -v rabbitmq-server || echo /nowhere/rabbitmq-server)")")"; do
+    [[ -x $dir/rabbitmq-server && -x $dir/rabbitmqctl ]] || continue
+    version=$(readlink -f "$dir/rabbitmq-server" | sed -nE 's#.*[/-]([0-9]+\.[0-9]+)\.[0-9]+.*/sbin/.*#\1#p')
+    [[ -n $version ]] || version=$("$dir/rabbitmqctl" version 2>/dev/null | sed -nE 's/^([0-9]+\.[0-9]+).*/\1/p')
+    if newer_or_equal "${version:-0}" 3.10; then printf '%s' "$dir"; return; fi
+  done
+}
+
+newer_or_equal() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
+
+installed() { [[ -n $("${1}_bin") ]]; }
+
+package_of() { case $1 in db) echo postgresql ;; broker) echo rabbitmq-server ;; esac; }
+
+needs() { case $1 in db) echo "PostgreSQL 15 or newer" ;; broker) echo "RabbitMQ 3.10 or newer" ;; esac; }
+
+# install_packages COMPONENT...: whatever of them is missing. The one place that changes the machine.
+install_packages() {
+  local component missing=() packages=()
+  for component; do
+    if ! installed "$component"; then missing+=("$component") packages+=("$(package_of "$component")"); fi
+  done
+  ((${#missing[@]})) || return 0
+  if command -v apt-get >/dev/null; then
+    install_with_apt "${packages[@]}"
+  elif command -v brew >/dev/null; then
+    install_with_brew "${missing[@]}"
+  fi
+  for component in "${missing[@]}"; do installed "$component" || give_up "$component"; done
+}
+
+give_up() {
+  say "$(needs "$1") is missing, and this script cannot install it here."
+  say "Install it with its server programs (PostgreSQL: https://www.postgresql.org/download/,"
+  say "RabbitMQ: https://www.rabbitmq.com/docs/download), no service needs to run, and try again;"
+  say "or use containers: docker compose -f deploy/compose.yaml up -d, whose first lines say how to go on."
+  exit 1
+}
+
+# Untested: nobody of us has a Mac at hand.
+install_with_brew() {
+  local component
+  for component; do
+    case $component in db) brew install postgresql@17 flock >&2 ;; broker) brew install rabbitmq flock >&2 ;; esac
+  done
+}
+
+install_with_apt() {
+  if ((EUID != 0)); then
+    say "installing $* (sudo apt-get)"
+    sudo -n true 2>/dev/null || die "please run once as root: $self install"
+    sudo -n "$BASH" "$self" install
+    return
+  fi
+  say "installing $* with apt-get; their own services will be neither started nor enabled"
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3) package
+  "${apt[@]}" update >&2
+  for package; do candidate_fits "$package"; done
+  local units
+  units=$(units_to_disable "$@") # asked before the installation: what is there already stays as it is
+  trap allow_services EXIT
+  forbid_services
+  "${apt[@]}" install --no-install-recommends "$@" </dev/null >&2
+  allow_services
+  trap - EXIT
+  # shellcheck disable=SC2086 # one word per unit
+  if [[ -n $units ]]; then systemctl disable $units >/dev/null 2>&1 || true; fi
+}
+
+# Better no package than one that is too old.
+candidate_fits() {
+  local version wanted=15
+  [[ $1 == postgresql ]] || wanted=3.10
+  version=$(apt-cache policy "$1" | sed -nE 's/^ *Candidate: ([0-9]+:)?([0-9.]+).*/\2/p')
+  newer_or_equal "${version:-0}" "$wanted" && return
+  say "this system offers $1 ${version:-(none)}, but $wanted or newer is needed"
+  if [[ $1 == postgresql ]]; then give_up db; else give_up broker; fi
+}
+
+# Packages of services start them when they are installed, unless this policy says no. An existing
+# policy is set aside and comes back; PostgreSQL's package is told to make no cluster of its own.
+policy=/usr/sbin/policy-rc.d
+no_cluster=/etc/postgresql-common/createcluster.d/surefoot-stack.conf
+
+forbid_services() {
+  [[ ! -e $policy.before-surefoot ]] || allow_services # an earlier run was killed
+  if [[ -e $policy || -L $policy ]]; then mv "$policy" "$policy.before-surefoot"; fi
+  printf '#!/bin/sh\n# surefoot-stack: for the time of one installation\nexit 101\n' >"$policy"
+  chmod 755 "$policy"
+  mkdir -p "$(dirname "$no_cluster")"
+  echo "create_main_cluster = false" >"$no_cluster"
+}
+
+allow_services() {
+  if grep -qs surefoot-stack "$policy"; then rm -f "$policy"; fi
+  if [[ -e $policy.before-surefoot || -L $policy.before-surefoot ]]; then mv "$policy.before-surefoot" "$policy"; fi
+  rm -f "$no_cluster"
+}
+
+# Nor shall they start with the machine's next boot.
+units_to_disable() {
+  local package
+  command -v systemctl >/dev/null || return 0
+  for package; do
+    case $package in
+      postgresql) echo postgresql.service ;;
+      rabbitmq-server)
+        echo rabbitmq-server.service
+        command -v epmd >/dev/null || echo epmd.service epmd.socket
+        ;;
+    esac
+  done
+}
