@@ -142,7 +142,7 @@ func explain(err error, schema string) error {
 	case "42883", "3F000", "42P01":
 		return fmt.Errorf("schema %s has no outbox of this version; run `surefoot migrate up`: %w", pg.Schema(schema), err)
 	case "42501":
-		return fmt.Errorf("this database role may not enqueue; grant USAGE on schema %s and EXECUTE on its functions: %w", pg.Schema(schema), err)
+		return fmt.Errorf("this database role may not do that; to enqueue it needs USAGE on schema %s and EXECUTE on its functions enqueue and enqueue_batch: %w", pg.Schema(schema), err)
 	}
 	return err
 }

@@ -9,7 +9,9 @@ import (
 // commands are all the nouns. Each is in the file of its name.
 func commands(s *session) []*cobra.Command {
 	return []*cobra.Command{
+		runCommand(s),
 		migrateCommand(s),
+		outboxCommand(s),
 		relayCommand(s),
 		watchdogCommand(s),
 		versionCommand(s),

@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/outbox"
+)
+
+// defaultPatience is how long a request is waited for: a relay looks once a second.
+const defaultPatience = 15 * time.Second
+
+// outboxAct is what retry and discard share.
+type outboxAct struct {
+	session  *session
+	action   string
+	reason   string
+	filter   *outbox.Filter
+	patience time.Duration
+}
+
+func outboxRetry(s *session) *cobra.Command {
+	act := &outboxAct{session: s, action: outbox.ActionRetry}
+	return act.command("Try parked rows again at once, with their attempts counted anew",
+		"The rows are published again, and the later rows of their keys follow.")
+}
+
+func outboxDiscard(s *session) *cobra.Command {
+	act := &outboxAct{session: s, action: outbox.ActionDiscard}
+	cmd := act.command("Delete parked rows for good; needs --reason",
+		"The messages will never be published, and the later rows of their keys follow. There is no way back.")
+	cmd.Flags().StringVar(&act.reason, "reason", "", "why, for the audit (required)")
+	return cmd
+}
+
+func (a *outboxAct) command(short, long string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: a.action + " [ID...]", Short: short,
+		Long: long + " Choose rows by the ids of\ntheir messages, or by --state, --key and --type. A running relay carries the request out; this command\n" +
+			"waits for it, and exits 3 when something was left undone.",
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			a.filter.IDs = ids
+			return a.run(cmd.Context())
+		},
+	}
+	a.filter = parkedFilter(cmd)
+	cmd.Flags().DurationVar(&a.patience, "wait", defaultPatience, "how long to wait for a relay to do it; 0: do not wait")
+	a.session.changeFlags(cmd)
+	a.session.outputFlag(cmd)
+	return cmd
+}
+
+func (a *outboxAct) run(ctx context.Context) error {
+	if err := a.check(); err != nil {
+		return err
+	}
+	who, err := a.session.operator()
+	if err != nil {
+		return err
+	}
+	db, err := a.session.database(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := a.choose(ctx, db)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return a.nothing()
+	}
+	if a.session.dryRun {
+		a.session.note("would %s %d rows; nothing was changed", a.action, len(rows))
+		return render(a.session, parkedRows(rows, ""))
+	}
+	if err := a.session.confirm(ctx, question{Verb: a.action, Count: len(rows), Thing: "parked row", Target: "the outbox " + db.schema}); err != nil {
+		return err
+	}
+	operation, err := outbox.Ask(ctx, db.pool, db.schema, outbox.Request{Action: a.action, Who: who, Reason: a.reason}, rows)
+	if err != nil {
+		return err
+	}
+	return a.await(ctx, db, operation)
+}
+
+func (a *outboxAct) check() error {
+	a.reason = strings.TrimSpace(a.reason)
+	if a.action == outbox.ActionDiscard && a.reason == "" {
+		return usageErrorf(`give one, for example --reason "test data, never meant to be sent"`, "discard needs --reason")
+	}
+	if len(a.reason) > maxReason || Escape(a.reason, maxReason) != a.reason {
+		return usageErrorf("", "--reason must be at most %d bytes of plain text", maxReason)
+	}
+	f := a.filter
+	if len(f.IDs) == 0 && f.State == "" && f.Key == "" && f.Type == "" {
+		return usageErrorf("see `surefoot outbox ls`", "choose rows by id, --state, --key or --type")
+	}
+	if a.patience < 0 {
+		return usageErrorf("", "--wait must not be negative")
+	}
+	return checkFilter(f)
+}
+
+// maxReason bounds a reason, in bytes.
+const maxReason = 1000
+
+// choose looks for one more row than the limit: a part of what was asked for would pass as the whole.
+func (a *outboxAct) choose(ctx context.Context, db *database) ([]outbox.Parked, error) {
+	limit := a.filter.Limit
+	wanted := *a.filter
+	wanted.Limit++
+	if len(wanted.IDs) == 0 {
+		wanted.IDs = nil
+	}
+	rows, err := outbox.ListParked(ctx, db.pool, db.schema, wanted)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) > limit {
+		return nil, usageErrorf("narrow the choice, or raise --limit", "more than %d rows match", limit)
+	}
+	return rows, nil
+}
+
+func (a *outboxAct) nothing() error {
+	if len(a.filter.IDs) > 0 {
+		return errors.New("none of these messages is parked; see `surefoot outbox show ID`")
+	}
+	a.session.note("no parked rows match; nothing to do")
+	return render(a.session, outcomes(nil))
+}
+
+func (a *outboxAct) await(ctx context.Context, db *database, operation uuid.UUID) error {
+	summary, err := outbox.Summarize(ctx, db.pool, db.schema)
+	if err != nil {
+		return err
+	}
+	patience := a.patience
+	if summary.Relays == 0 {
+		patience = 0
+	}
+	result, err := outbox.Await(ctx, db.pool, db.schema, operation, patience)
+	if err != nil {
+		return fmt.Errorf("the request %s is written and will be carried out, but its outcome is not known: %w", operation, err)
+	}
+	if err := render(a.session, outcomes(result)); err != nil {
+		return err
+	}
+	return a.judge(result, summary.Relays > 0)
+}
+
+// judge turns outcomes into the command's own: everything done, or not.
+func (a *outboxAct) judge(result []outbox.Outcome, relays bool) error {
+	pending, refused := 0, 0
+	for _, o := range result {
+		switch o.State {
+		case "pending":
+			pending++
+		case "refused":
+			refused++
+		}
+	}
+	switch {
+	case pending > 0 && !relays:
+		return partly(fmt.Errorf("no relay is running: %d requests are written and will be carried out once `surefoot relay run` is started", pending))
+	case pending > 0:
+		return partly(fmt.Errorf("%d requests were not carried out yet; they are written and will be: look again with `surefoot outbox ls`", pending))
+	case refused > 0:
+		return partly(fmt.Errorf("%d of %d requests were refused", refused, len(result)))
+	}
+	return nil
+}
+
+func outcomes(result []outbox.Outcome) listing[outbox.Outcome] {
+	return listing[outbox.Outcome]{
+		Items: result,
+		Name:  func(o outbox.Outcome) string { return o.ID },
+		Columns: []column[outbox.Outcome]{
+			{"ID", func(o outbox.Outcome) string { return o.ID }},
+			{"ROW", func(o outbox.Outcome) string { return strconv.Itoa(int(o.Shard)) + "/" + strconv.FormatInt(o.Row, 10) }},
+			{"STATE", func(o outbox.Outcome) string { return o.State }},
+			{"OUTCOME", func(o outbox.Outcome) string { return o.Outcome }},
+		},
+	}
+}

@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/internal/audit"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/outbox"
+)
+
+const (
+	// maxLine bounds a line of input: the largest payload in base64, and everything else.
+	maxLine = 32 << 20
+	// A batch is written when it has this many messages or bytes.
+	batchMessages = 500
+	batchBytes    = 4 << 20
+	// maxFaults is how many faulty lines are named.
+	maxFaults = 20
+)
+
+// outboxAdder reads messages line by line and writes them in one transaction.
+type outboxAdder struct {
+	session  *session
+	file     string
+	once     bool
+	lockKeys bool
+}
+
+// added is what the command did.
+type added struct {
+	Lines    int `json:"lines"`
+	Enqueued int `json:"enqueued"`
+	// Known were left out by --once.
+	Known int `json:"known"`
+}
+
+func outboxAdd(s *session) *cobra.Command {
+	a := &outboxAdder{session: s}
+	cmd := &cobra.Command{
+		Use: "add", Short: "Enqueue messages from JSON lines, all of them or none", Args: cobra.NoArgs,
+		Long: "Enqueue messages from a file or stdin, one JSON object per line:\n\n" +
+			`  {"type": "order.created", "key": "42", "payload": {"orderId": "42"}, "headers": {"x-tenant": "a"}}` + "\n\n" +
+			"Members: type and payload (any JSON, sent byte for byte as it stands) or payload_base64; optional are id, key,\n" +
+			"exchange, routing_key, occurred_at, source, correlation_id, causation_id, request_id, content_type, headers,\n" +
+			"traceparent, tracestate. Everything is one transaction, however long the input: a line that is wrong, an\n" +
+			"interruption or an error, and nothing is enqueued. Memory stays bounded; the transaction stays open until the\n" +
+			"input ends. It is not asked whether to go ahead: see --dry-run.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&a.file, "file", "F", "-", "read this `file`; - is stdin")
+	flags.BoolVar(&a.once, "once", false, "leave out ids that were enqueued with --once in the last 7 days; every line needs an id")
+	flags.BoolVar(&a.lockKeys, "lock-keys", false, "lock each key to the end, so that its order holds against other writers")
+	flags.BoolVar(&s.dryRun, "dry-run", false, "check every line, and enqueue nothing")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (a *outboxAdder) run(ctx context.Context) error {
+	input, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer input.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := readLines(ctx, input)
+	if a.session.dryRun {
+		got, err := a.consume(ctx, lines, func([]message.Message) (int, error) { return 0, nil })
+		if err != nil {
+			return err
+		}
+		a.session.note("%d lines are right; nothing was enqueued", got.Lines)
+		return a.render(got)
+	}
+	return a.write(ctx, lines)
+}
+
+func (a *outboxAdder) open() (io.ReadCloser, error) {
+	if a.file == "-" {
+		if a.session.env.StdinTTY {
+			a.session.note("reading JSON lines from the terminal; end with Ctrl-D")
+		}
+		return io.NopCloser(a.session.env.Stdin), nil
+	}
+	file, err := os.Open(a.file)
+	if err != nil {
+		return nil, usageErrorf("", "open input: %w", err)
+	}
+	return file, nil
+}
+
+func (a *outboxAdder) write(ctx context.Context, lines <-chan line) error {
+	who, err := a.session.operator()
+	if err != nil {
+		return err
+	}
+	db, err := a.session.database(ctx)
+	if err != nil {
+		return err
+	}
+	box, err := outbox.New(outbox.Options{Schema: db.schema, Once: a.once, LockKeys: a.lockKeys})
+	if err != nil {
+		return err
+	}
+	tx, err := db.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("nothing was enqueued: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	got, err := a.consume(ctx, lines, func(batch []message.Message) (int, error) { return box.Enqueue(ctx, tx, batch...) })
+	if err == nil && got.Lines > 0 {
+		err = a.audit(ctx, tx, db.schema, who, got)
+	}
+	if err != nil {
+		return fmt.Errorf("nothing was enqueued: %w", err)
+	}
+	if err := commitError(tx.Commit(ctx)); err != nil {
+		return err
+	}
+	return a.render(got)
+}
+
+func (a *outboxAdder) audit(ctx context.Context, tx pgx.Tx, schema, who string, got added) error {
+	op := audit.NewOperation(who, "outbox add", "outbox "+schema, "")
+	return audit.Write(ctx, tx, schema, op, audit.Entry{
+		Outcome: fmt.Sprintf("%d enqueued", got.Enqueued), Detail: map[string]any{"file": a.file, "lines": got.Lines, "known": got.Known},
+	})
+}
+
+// commitError tells a commit that was refused from one whose answer was lost.
+func commitError(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, refused := errors.AsType[*pgconn.PgError](err); refused || errors.Is(err, pgx.ErrTxCommitRollback) {
+		return fmt.Errorf("nothing was enqueued: %w", err)
+	}
+	return fmt.Errorf("the answer to COMMIT was lost, so all messages are enqueued, or none; "+
+		"look with `surefoot outbox show ID` before adding them again: %w", err)
+}
+
+// consume checks every line and hands batches on, until the first fault; after that it only goes on checking.
+func (a *outboxAdder) consume(ctx context.Context, lines <-chan line, write func([]message.Message) (int, error)) (added, error) {
+	var got added
+	var faults lineFaults
+	var batch []message.Message
+	bytes := 0
+	flush := func() error {
+		n, err := write(batch)
+		got.Enqueued += n
+		batch, bytes = batch[:0], 0
+		return err
+	}
+	for l := range lines {
+		if l.err != nil {
+			return got, errors.Join(faults.err(), l.err)
+		}
+		m, err := a.parse(l)
+		if err != nil {
+			faults.add(err)
+			continue
+		}
+		got.Lines++
+		if len(faults.named) > 0 {
+			continue
+		}
+		batch, bytes = append(batch, m), bytes+len(m.Payload)
+		if len(batch) == batchMessages || bytes >= batchBytes {
+			if err := flush(); err != nil {
+				return got, err
+			}
+		}
+	}
+	if err := errors.Join(ctx.Err(), faults.err()); err != nil {
+		return got, err
+	}
+	err := flush()
+	if !a.session.dryRun {
+		got.Known = got.Lines - got.Enqueued
+	}
+	return got, err
+}
+
+func (a *outboxAdder) parse(l line) (message.Message, error) {
+	m, err := outbox.ParseLine(l.text, 0)
+	if err == nil && a.once && m.ID == "" {
+		err = errors.New("has no id, which --once needs")
+	}
+	if err != nil {
+		return m, fmt.Errorf("line %d: %w", l.number, err)
+	}
+	return m, nil
+}
+
+func (a *outboxAdder) render(got added) error {
+	return renderOne(a.session, got, fmt.Sprint(got.Enqueued),
+		column[added]{"lines", func(r added) string { return fmt.Sprint(r.Lines) }},
+		column[added]{"enqueued", func(r added) string { return fmt.Sprint(r.Enqueued) }},
+		column[added]{"known", func(r added) string { return fmt.Sprint(r.Known) }})
+}
+
+// lineFaults names the first faulty lines and counts the rest.
+type lineFaults struct {
+	named []error
+	more  int
+}
+
+func (f *lineFaults) add(err error) {
+	if len(f.named) == maxFaults {
+		f.more++
+		return
+	}
+	f.named = append(f.named, err)
+}
+
+func (f *lineFaults) err() error {
+	if len(f.named) == 0 {
+		return nil
+	}
+	text := "the input has faults:"
+	for _, fault := range f.named {
+		text += "\n  " + fault.Error()
+	}
+	if f.more > 0 {
+		text += fmt.Sprintf("\n  and %d more lines", f.more)
+	}
+	return usageErrorf("", "%s", text)
+}
+
+// line is a line of input that is not blank, or the error that ended the input.
+type line struct {
+	number int
+	text   []byte
+	err    error
+}
+
+// readLines reads in a goroutine of its own, because a read of stdin cannot be interrupted; the end of ctx ends
+// the wait, and may leave one read behind.
+func readLines(ctx context.Context, input io.Reader) <-chan line {
+	lines := make(chan line)
+	read := make(chan line)
+	go scanLines(ctx, input, read)
+	go func() {
+		defer close(lines)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case l, ok := <-read:
+				if !ok {
+					return
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case lines <- l:
+				}
+			}
+		}
+	}()
+	return lines
+}
+
+func scanLines(ctx context.Context, input io.Reader, out chan<- line) {
+	defer close(out)
+	send := func(l line) bool {
+		select {
+		case <-ctx.Done():
+			return false
+		case out <- l:
+			return true
+		}
+	}
+	scanner := bufio.NewScanner(input)
+	scanner.Buffer(make([]byte, 64<<10), maxLine)
+	number := 0
+	for scanner.Scan() {
+		number++
+		text := scanner.Bytes()
+		if number == 1 {
+			text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+		}
+		if text = bytes.TrimSpace(text); len(text) > 0 && !send(line{number: number, text: bytes.Clone(text)}) {
+			return
+		}
+	}
+	switch err := scanner.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		send(line{err: usageErrorf("", "line %d is longer than %d bytes", number+1, maxLine)})
+	case err != nil:
+		send(line{err: fmt.Errorf("read input after line %d: %w", number, err)})
+	}
+}
