@@ -24,8 +24,9 @@ func TestSummary(t *testing.T) {
 		require.NoError(t, err)
 	}
 	commit(t, tx)
-	// The oldest is looked for in every shard: the newest id may be the oldest row after a change of clocks.
-	_, err = db.Pool.Exec(t.Context(), `UPDATE `+db.Schema+`.outbox SET created_at = now() - interval '1 hour' WHERE message_id = 'e'`)
+	// The first row of every shard is looked at, not only that of the first shard.
+	_, err = db.Pool.Exec(t.Context(), `UPDATE `+db.Schema+`.outbox SET created_at = now() - interval '1 hour'
+		WHERE (shard, id) = (SELECT shard, min(id) FROM `+db.Schema+`.outbox GROUP BY shard ORDER BY shard DESC LIMIT 1)`)
 	require.NoError(t, err)
 	_, err = db.Pool.Exec(t.Context(), `INSERT INTO `+db.Schema+`.outbox_members (id, name, ttl, expires_at)
 		VALUES (gen_random_uuid(), 'alive', '10 s', now() + interval '9 s'), (gen_random_uuid(), 'dead', '10 s', now() - interval '1 s')`)
