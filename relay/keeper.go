@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -129,8 +130,7 @@ func (k *keeper) compare(v view, begun time.Duration) {
 		o := k.owned[l.shard]
 		switch {
 		case o != nil && (!l.mine || l.epoch != o.epoch):
-			k.relay.opts.Logger.Warn().Int("shard", int(l.shard)).Msg("shard has another owner, given up")
-			o.until.Store(0)
+			o.until.Store(math.MinInt64 / 2)
 			o.cancel()
 		case o == nil && l.mine && !l.free:
 			k.start(l, begun)
@@ -189,6 +189,9 @@ func (k *keeper) leastUsed() int {
 func (k *keeper) end(ctx context.Context, o *owned) {
 	delete(k.owned, o.shard.id)
 	k.relay.enlist(o.shard.id, nil)
+	if o.shard.err != nil {
+		return // lost; whoever has it now released nothing
+	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	if err := k.leases.release(ctx, o.shard.id, o.epoch); err != nil {
@@ -200,6 +203,8 @@ func (k *keeper) end(ctx context.Context, o *owned) {
 // leave drains all shards at once, releases them, and takes this member off the list. Leases are renewed
 // meanwhile.
 func (k *keeper) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, k.relay.opts.Drain+leaveTimeout)
+	defer cancel()
 	k.handOver(len(k.owned))
 	renewal := time.NewTicker(k.leases.ttl / 3)
 	defer renewal.Stop()

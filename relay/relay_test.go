@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -218,3 +219,12 @@ func (w *world) wait(what string, condition func() bool) {
 	w.t.Helper()
 	testkit.Eventually(w.t, patience, what, condition)
 }
+
+func newRelay(t testing.TB, o relay.Options) *relay.Relay {
+	t.Helper()
+	r, err := relay.New(o)
+	require.NoError(t, err)
+	return r
+}
+
+func containsFence(err error) bool { return strings.Contains(err.Error(), "former owner") }

@@ -99,6 +99,11 @@ func (s *shard) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.finish(ctx)
 	defer cancel()
+	defer func() {
+		if s.err != nil {
+			s.logger.Warn().Err(s.err).Msg("shard given up")
+		}
+	}()
 	s.sweepAt = time.Now().Add(s.relay.opts.Sweep)
 	s.load(ctx)
 	s.open(ctx)
@@ -138,6 +143,10 @@ func (s *shard) drained() bool {
 // work does what can be done now, and reports whether there is more of it.
 func (s *shard) work(ctx context.Context) bool {
 	now := time.Now()
+	if s.overstayed() {
+		s.lose(errLeaseRanOut)
+		return false
+	}
 	s.retry(ctx, now)
 	s.timed(ctx, now)
 	more := s.publish()
@@ -266,6 +275,14 @@ func (s *shard) publish() bool {
 
 // holds reports whether the lease cannot have run out, by a clock that nobody can set.
 func (s *shard) holds() bool { return int64(time.Since(s.relay.born)) < s.until.Load() }
+
+// overstayed reports whether the lease has surely run out: somebody else may own the shard, and waits for the
+// fence.
+func (s *shard) overstayed() bool {
+	return int64(time.Since(s.relay.born)) > s.until.Load()+int64(s.relay.opts.Lease/10)
+}
+
+var errLeaseRanOut = errors.New("the lease ran out before it could be renewed")
 
 func (s *shard) publishOne(r *row) bool {
 	msg, err := r.publishing(s.epoch)

@@ -1,0 +1,215 @@
+package relay_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// feed enqueues numbers first to last of ten keys.
+func (w *world) feed(first, last int) {
+	w.t.Helper()
+	for n := first; n <= last; n++ {
+		for k := range 10 {
+			w.enqueue(msg(fmt.Sprintf("k%d", k), n))
+		}
+	}
+}
+
+// owners returns how many shards each member owns.
+func (w *world) owners() map[string]int {
+	w.t.Helper()
+	rows, err := w.db.Pool.Query(w.t.Context(), `SELECT owner::text, count(*) FROM `+w.db.Schema+`.outbox_leases
+		WHERE owner IS NOT NULL AND expires_at > clock_timestamp() GROUP BY 1`)
+	require.NoError(w.t, err)
+	defer rows.Close()
+	owners := map[string]int{}
+	for rows.Next() {
+		var owner string
+		var n int
+		require.NoError(w.t, rows.Scan(&owner, &n))
+		owners[owner] = n
+	}
+	return owners
+}
+
+func TestReplicasShareTheShardsEvenly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	o := w.options()
+	stop := w.start(o)
+	w.wait("the first to own all", func() bool { o := w.owners(); return len(o) == 1 })
+	w.feed(1, 20)
+	for range 2 {
+		o := w.options()
+		w.start(o)
+	}
+	w.wait("three to share", func() bool {
+		o := w.owners()
+		for _, n := range o {
+			if n < 2 || n > 3 {
+				return false
+			}
+		}
+		return len(o) == 3
+	})
+	w.feed(21, 40)
+	stop()
+	w.wait("two to share", func() bool {
+		o := w.owners()
+		for _, n := range o {
+			if n != 4 {
+				return false
+			}
+		}
+		return len(o) == 2
+	})
+	w.feed(41, 60)
+	w.settled(600)
+	w.inOrder()
+	require.Len(t, w.deliveries(), 600, "handing over publishes nothing twice")
+}
+
+// killConnections closes all of the relay's connections to the broker, as an operator would.
+func (w *world) killConnections() int {
+	w.t.Helper()
+	var connections []struct {
+		Name  string `json:"name"`
+		Vhost string `json:"vhost"`
+		Props struct {
+			Product string `json:"product"`
+		} `json:"client_properties"`
+	}
+	w.broker.API(w.t, http.MethodGet, "/api/connections", nil, &connections)
+	killed := 0
+	for _, c := range connections {
+		if c.Vhost == w.broker.Vhost && c.Props.Product == "surefoot" {
+			w.broker.API(w.t, http.MethodDelete, "/api/connections/"+url.PathEscape(c.Name), nil, nil)
+			killed++
+		}
+	}
+	return killed
+}
+
+func TestConnectionsLostUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	net := testkit.Proxy(t, w.broker.URL)
+	o := w.options()
+	o.AMQPURL = net.Through(t, w.broker.URL)
+	w.start(o)
+	done := make(chan struct{})
+	go func() { defer close(done); w.feed(1, 150) }()
+	w.wait("traffic", func() bool { return len(w.ids()) > 100 })
+	net.Cut()
+	w.wait("rows to pile up", func() bool { return w.count("outbox") > 50 })
+	net.Heal(t)
+	w.wait("traffic again", func() bool { return len(w.ids()) > 500 })
+	net.Cut()
+	net.Heal(t)
+	w.wait("the management to see the connections and close them", func() bool { return w.killConnections() > 0 })
+	<-done
+	w.settled(1500)
+	w.inOrder()
+	require.Zero(t, w.count("outbox_parked"))
+}
+
+// TestOwnerCutOffFromTheDatabaseIsReplaced cuts the first owner off the database, in mid-traffic: another one
+// takes over within the lease, and nothing is out of order for it.
+func TestOwnerCutOffFromTheDatabaseIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	net := testkit.Proxy(t, w.db.URL)
+	o := w.options()
+	cut, err := pg.Open(t.Context(), pg.Options{URL: net.Through(t, w.db.URL), Name: "cut", MaxConns: 8, ConnectTimeout: time.Second})
+	require.NoError(t, err)
+	t.Cleanup(cut.Close)
+	o.Pool, o.ListenURL = cut, ""
+	first := w.start(o)
+	w.wait("the first to own all", func() bool { return len(w.owners()) == 1 })
+	var before int
+	require.NoError(t, w.db.Pool.QueryRow(t.Context(), `SELECT sum(epoch) FROM `+w.db.Schema+`.outbox_leases`).Scan(&before))
+	done := make(chan struct{})
+	go func() { defer close(done); w.feed(1, 200) }()
+	w.wait("traffic", func() bool { return len(w.ids()) > 200 })
+	net.HalfOpen(t)
+	w.start(w.options())
+	w.wait("the second to own all", func() bool {
+		var epochs, owners int
+		require.NoError(t, w.db.Pool.QueryRow(t.Context(), `SELECT sum(epoch), count(DISTINCT owner) FROM `+w.db.Schema+`.outbox_leases`).Scan(&epochs, &owners))
+		return epochs == before+8 && owners == 1
+	})
+	<-done
+	w.settled(2000)
+	net.Heal(t)
+	w.inOrder()
+	first()
+	newest := map[string]int64{}
+	for _, d := range w.deliveries() { // the former owner publishes nothing once the new one has begun
+		row := message.Text(d.Headers, message.HeaderOutbox)
+		epoch, _ := message.Integer(d.Headers[message.HeaderEpoch])
+		shard := row[:1]
+		require.GreaterOrEqual(t, epoch, newest[shard], "row %s came from a former owner after the new one had begun", row)
+		newest[shard] = epoch
+	}
+}
+
+func TestAnotherNumberOfShardsRefusesToStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	o := w.options()
+	o.Shards = 16
+	r := newRelay(t, o)
+	require.ErrorContains(t, r.Run(t.Context()), "set relay.shards to 8")
+}
+
+func TestLeaseFromAClockThatWasSetBackIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	_, err := w.db.Pool.Exec(t.Context(), `UPDATE `+w.db.Schema+`.outbox_leases SET owner = gen_random_uuid(), expires_at = now() + interval '5 hours'`)
+	require.NoError(t, err)
+	w.enqueue(msg("k", 1))
+	w.start(w.options())
+	w.settled(1)
+}
+
+// TestForeignFenceIsWaitedFor has somebody else hold the fences: the relay waits, says why, and goes on when they are free.
+func TestForeignFenceIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	conn, err := amqp.Dial(w.broker.URL)
+	require.NoError(t, err)
+	ch, err := conn.Channel()
+	require.NoError(t, err)
+	database := w.db.Pool.Config().ConnConfig.Database
+	for shard := range 8 {
+		_, err := ch.QueueDeclare(fmt.Sprintf("surefoot.fence.%s.%s.%d", database, w.db.Schema, shard), false, false, true, false, amqp.Table{"x-queue-type": "classic"})
+		require.NoError(t, err)
+	}
+	w.enqueue(msg("k", 1))
+	reasons := make(chan error, 1000)
+	o := w.options()
+	o.Ready = func(err error) { reasons <- err }
+	w.start(o)
+	w.wait("readiness to tell", func() bool {
+		err := <-reasons
+		return err != nil && len(w.ids()) == 0 && containsFence(err)
+	})
+	require.NoError(t, conn.Close())
+	w.settled(1)
+	w.wait("readiness to be fine", func() bool { return <-reasons == nil })
+}

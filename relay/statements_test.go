@@ -1,0 +1,138 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+)
+
+const fillSQL pg.SQL = `
+INSERT INTO @schema@.outbox (occurred_at, hash, shard, message_id, type, key, exchange, routing_key, content_type, source, correlation_id,
+    causation_id, request_id, traceparent, tracestate, payload)
+SELECT now(), g % 1000, g % 8, 'm' || g, 't', 'k' || g % 1000, '', '', '', '', '', '', '', '', '', '\x00' FROM generate_series(1, $1::integer) g`
+
+func fill(t *testing.T, db testkit.DB, rows int) {
+	t.Helper()
+	_, err := db.Pool.Exec(t.Context(), fillSQL.In(db.Schema), rows)
+	require.NoError(t, err)
+}
+
+func (l *leaseStore) takeAll(t *testing.T) {
+	t.Helper()
+	_, err := l.take(t.Context(), 8)
+	require.NoError(t, err)
+}
+
+func TestSettlingTwiceNeverDeletesTheNeighbour(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	fill(t, db, 64)
+	(&leaseStore{pool: db.Pool, schema: db.Schema, ttl: time.Minute}).takeAll(t)
+	s := newSettler(Options{Pool: db.Pool, Schema: db.Schema})
+	batch := []settlement{{shard: 3, epoch: 1, rows: []*row{{shard: 3, id: 3}, {shard: 3, id: 59}}}}
+	for range 2 {
+		held, err := s.delete(t.Context(), batch)
+		require.NoError(t, err)
+		require.True(t, held[3])
+		require.Equal(t, 62, rowsLeft(t, db))
+	}
+	batch[0].epoch = 7
+	batch[0].rows = []*row{{shard: 3, id: 11}}
+	held, err := s.delete(t.Context(), batch)
+	require.NoError(t, err)
+	require.False(t, held[3], "another epoch settles nothing")
+	require.Equal(t, 62, rowsLeft(t, db))
+}
+
+func rowsLeft(t *testing.T, db testkit.DB) (n int) {
+	t.Helper()
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+db.Schema+`.outbox`).Scan(&n))
+	return n
+}
+
+// buffers returns the pages that a statement touches, planned anew as a generic plan.
+func buffers(t *testing.T, tx pgx.Tx, types, sql, args string) int {
+	t.Helper()
+	ctx := t.Context()
+	for _, statement := range []string{"DEALLOCATE ALL", "SET LOCAL plan_cache_mode = force_generic_plan", "PREPARE probe(" + types + ") AS " + sql} {
+		_, err := tx.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err, statement)
+	}
+	var out string
+	require.NoError(t, tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE probe("+args+")", pgx.QueryExecModeSimpleProtocol).Scan(&out))
+	var plans []struct{ Plan node }
+	require.NoError(t, json.Unmarshal([]byte(out), &plans))
+	return plans[0].Plan.most()
+}
+
+// node is a part of a plan. A DELETE in a WITH runs after the rest and is not in the sum of the top node.
+type node struct {
+	Hit   int    `json:"Shared Hit Blocks"`
+	Read  int    `json:"Shared Read Blocks"`
+	Plans []node `json:"Plans"`
+}
+
+func (n node) most() int {
+	most := n.Hit + n.Read
+	for _, part := range n.Plans {
+		most = max(most, part.most())
+	}
+	return most
+}
+
+// TestPlansHoldWhenStatisticsSayEmpty is about the main risk of a queue: it is mostly empty when autovacuum looks,
+// and then every index looks equally cheap.
+func TestPlansHoldWhenStatisticsSayEmpty(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	_, err := db.Pool.Exec(t.Context(), `ALTER TABLE `+db.Schema+`.outbox SET (autovacuum_enabled = off)`)
+	require.NoError(t, err)
+	var before, after string
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT pg_current_snapshot()::text`).Scan(&before))
+	fill(t, db, 300_000)
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT pg_current_snapshot()::text`).Scan(&after))
+	(&leaseStore{pool: db.Pool, schema: db.Schema, ttl: time.Minute}).takeAll(t)
+	eight := func(v string) string { return "'{" + strings.TrimSuffix(strings.Repeat(v+",", 8), ",") + "}'" }
+	const shards = "'{0,1,2,3,4,5,6,7}'"
+	readTypes := "smallint[], bigint[], text[], integer[], bigint[]"
+	ids := make([]string, 500)
+	of := make([]string, 500)
+	for i := range ids {
+		ids[i], of[i] = fmt.Sprint(3+8*i*20), "3"
+	}
+	settle := fmt.Sprintf("'{3}', '{1}', '{%s}', '{%s}'", strings.Join(of, ","), strings.Join(ids, ","))
+	hashes := "'{1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}'"
+	for _, tuples := range []string{"0", "-1", "300000"} {
+		tx, err := db.Pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		_, err = tx.Exec(t.Context(), fmt.Sprintf(`UPDATE pg_class SET reltuples = %s, relpages = CASE WHEN %s > 0 THEN 5000 ELSE 0 END
+			WHERE relnamespace = '%s'::regnamespace AND relname LIKE 'outbox%%'`, tuples, tuples, db.Schema))
+		require.NoError(t, err)
+		for name, c := range map[string]struct {
+			types, sql, args string
+			most             int
+		}{
+			"tail, nothing there": {readTypes, readSQL.In(db.Schema), fmt.Sprintf("%s, %s, %s, %s, %s", shards, eight("400000"), eight(`"`+after+`"`), eight("500"), eight("1000000")), 200},
+			"tail, full page":     {readTypes, readSQL.In(db.Schema), fmt.Sprintf("%s, %s, %s, %s, %s", shards, eight("150000"), eight(`"`+after+`"`), eight("100"), eight("1000000")), 2000},
+			"late rows":           {readTypes, readSQL.In(db.Schema), fmt.Sprintf("%s, %s, %s, %s, %s", shards, eight("400000"), eight(`"`+before+`"`), eight("100"), eight("1000000")), 12000},
+			"settle 500":          {"smallint[], bigint[], smallint[], bigint[]", settleSQL.In(db.Schema), settle, 500 * 8},
+			"pass":                {"smallint, bigint, bigint, bigint[], boolean, integer, bigint", passSQL.In(db.Schema), "'3', '100000', '100400', " + hashes + ", 'true', '100', '1000000'", 200},
+			"sweep":               {"smallint, bigint, bigint, text, integer", sweepSQL.In(db.Schema), "'3', '100000', '100800', '" + after + "', '1000'", 300},
+		} {
+			got := buffers(t, tx, c.types, c.sql, c.args)
+			require.LessOrEqual(t, got, c.most, "%s with reltuples = %s", name, tuples)
+			t.Logf("%s with reltuples = %s: %d pages", name, tuples, got)
+		}
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}
