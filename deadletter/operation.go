@@ -222,7 +222,7 @@ func (o *operation) walk(ctx context.Context) (*walker, error) {
 		}
 		o.prefetch = size
 	}
-	return openWalker(ctx, o.conn, o.names.dlq, o.prefetch)
+	return openWalker(ctx, o.conn, o.names.dlq, o.prefetch, o.remaining)
 }
 
 // prefetch is how many letters may be sent ahead: twice the window, or, when a search will hold most of them, all; within the byte

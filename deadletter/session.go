@@ -174,7 +174,7 @@ func (s *session) receive(ctx context.Context, d amqp.Delivery, ok bool) {
 	}
 	s.seen++
 	s.idle.moved()
-	s.walker.got()
+	s.walker.got(&d)
 	f := factsOf(&d, s.names)
 	if got := s.choose(&f); got != outcomeChosen {
 		s.keep(ctx, &f, got, "")

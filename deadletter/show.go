@@ -136,17 +136,20 @@ func (d *DeadLetters) look(ctx context.Context, conn *rabbit.Conn, n names, limi
 	if found.Messages == 0 {
 		return nil
 	}
-	size := min(limit, found.Messages)
-	if search {
+	need := found.Messages
+	size := min(limit, need)
+	if !search {
+		need = size
+	} else {
 		if size, err = d.prefetch(ctx, conn, n, found.Messages, d.opts.Window, true); err != nil {
 			return err
 		}
 	}
-	w, err := openWalker(ctx, conn, n.dlq, size)
+	w, err := openWalker(ctx, conn, n.dlq, size, need)
 	if err != nil {
-		return missing(err, n.dlq, ErrNoDLQ)
+		return err
 	}
-	return errors.Join(w.each(ctx, found.Messages, visit), w.close(ctx))
+	return errors.Join(w.each(ctx, need, visit), w.close(ctx))
 }
 
 func (f *Filter) isZero() bool {

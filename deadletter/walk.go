@@ -29,12 +29,14 @@ const (
 	idleLimit = 30 * time.Second
 	// idleCheck is how long nothing has to come before the queue is looked up.
 	idleCheck = 250 * time.Millisecond
+	// returnLimit bounds the wait for what is given back.
+	returnLimit = 10 * time.Second
 	// returnPoll is how often a closing walker looks whether its letters are back.
 	returnPoll = 5 * time.Millisecond
 )
 
 // walker receives a queue from its head, in order. What is not acknowledged goes back, in order, when it is
-// closed; until then nobody else sees it.
+// closed; until then nobody else sees it. One goroutine uses it.
 //
 // A prefetch counts held letters too, and cannot be changed for a consumer that exists. So it is chosen large when
 // letters will be held. When all the same too much of it is held, the consumer is cancelled, which keeps its
@@ -50,6 +52,8 @@ type walker struct {
 	channel *rabbit.Channel
 	queue   string
 	least   int // prefetch of the first generation
+	need    int // letters that will be asked for, at most
+	found   int // letters in the queue at the start
 	closes  <-chan *amqp.Error
 	cancels <-chan string
 
@@ -60,16 +64,24 @@ type walker struct {
 	held       int  // of the present one
 	retired    bool // cancelled; the rest of its letters still comes
 	heldBefore int  // held by earlier ones
+	before     int  // received by earlier ones
 
-	total, acked int // of all generations
+	total, acked int  // of all generations
+	fresh        bool // a letter came that was never given back before
+	dead         error
 }
 
-func openWalker(ctx context.Context, conn *rabbit.Conn, queue string, prefetch int) (*walker, error) {
+// openWalker starts to receive; need is the most letters that will be asked for.
+func openWalker(ctx context.Context, conn *rabbit.Conn, queue string, prefetch, need int) (*walker, error) {
+	there, err := inspect(ctx, conn, queue)
+	if err != nil {
+		return nil, missing(err, queue, ErrNoDLQ)
+	}
 	channel, err := conn.Channel(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &walker{conn: conn, channel: channel, queue: queue, least: prefetch}
+	w := &walker{conn: conn, channel: channel, queue: queue, least: prefetch, need: need, found: there.Messages}
 	err = channel.Do(ctx, "watch channel", func(ch *amqp.Channel) error {
 		w.closes = ch.NotifyClose(make(chan *amqp.Error, 1))
 		w.cancels = ch.NotifyCancel(make(chan string, 1))
@@ -87,7 +99,7 @@ func openWalker(ctx context.Context, conn *rabbit.Conn, queue string, prefetch i
 // peek returns the mean size of the first letters in bytes, headers included, by a look of its own: a prefetch
 // cannot be changed once letters are held.
 func peek(ctx context.Context, conn *rabbit.Conn, queue string) (mean int, err error) {
-	w, err := openWalker(ctx, conn, queue, peekSize)
+	w, err := openWalker(ctx, conn, queue, peekSize, peekSize)
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +123,7 @@ func (w *walker) next(ctx context.Context) error {
 	}
 	w.generation++
 	w.prefetch = min(max(w.least, w.heldBefore/2), maxPrefetch)
-	w.held, w.retired = 0, false
+	w.held, w.before, w.retired = 0, w.total, false
 	return w.channel.Do(ctx, fmt.Sprintf("consume from queue %q", w.queue), func(ch *amqp.Channel) (err error) {
 		if err = ch.Qos(w.prefetch, 0, false); err != nil {
 			return err
@@ -124,12 +136,16 @@ func (w *walker) next(ctx context.Context) error {
 func (w *walker) tag() string { return fmt.Sprintf("surefoot-dlq-%06d", w.generation) }
 
 // got notes a delivery. It must be called for each.
-func (w *walker) got() { w.total++ }
+func (w *walker) got(d *amqp.Delivery) {
+	w.total++
+	w.fresh = w.fresh || !d.Redelivered
+}
 
-// hold keeps the last delivery until the walker is closed.
+// hold keeps the last delivery until the walker is closed. At three quarters of the prefetch the generation ends, before so few
+// places are left that letters only trickle; unless it suffices for all that is needed.
 func (w *walker) hold(ctx context.Context) error {
 	w.held++
-	if w.held >= w.prefetch-w.prefetch/4 {
+	if w.held >= w.prefetch-w.prefetch/4 && w.need-w.before > w.prefetch {
 		return w.retire(ctx)
 	}
 	return nil
@@ -145,20 +161,25 @@ func (w *walker) retire(ctx context.Context) error {
 
 // exhausted is to be called when deliveries are closed: it goes on with the next generation, or says why there is none.
 func (w *walker) exhausted(ctx context.Context) error {
+	if w.dead != nil {
+		return w.dead
+	}
 	if w.retired {
 		select {
 		case reason := <-w.closes:
-			return w.ended(reason)
+			w.dead = w.ended(reason)
 		default:
-			return w.next(ctx)
+			w.dead = w.next(ctx)
 		}
+		return w.dead
 	}
 	select {
 	case <-w.cancels:
-		return fmt.Errorf("receive from %q: %w", w.queue, rabbit.ErrServerCancelled)
+		w.dead = fmt.Errorf("receive from %q: %w", w.queue, rabbit.ErrServerCancelled)
 	case reason := <-w.closes:
-		return w.ended(reason)
+		w.dead = w.ended(reason)
 	}
+	return w.dead
 }
 
 func (w *walker) ended(reason *amqp.Error) error {
@@ -186,23 +207,41 @@ func (w *walker) ack(ctx context.Context, tag uint64) error {
 	return err
 }
 
-// close gives back what is held. The broker does so a moment after it has answered; close waits for that, for 5 s
-// at most, so that whoever looks next finds everything in its place.
+// takeReturned receives on until everything is here that was ever given back. Before 4.0 the broker keeps such letters in
+// a queue of their own in front of the others, and appends there what is given back: a look that takes only
+// a part of them would put that part behind the rest (measured on 3.10).
+func (w *walker) takeReturned(ctx context.Context) error {
+	if w.fresh || w.total >= w.found || w.dead != nil || w.conn.ServerVersion().RequeuesToFront() {
+		return nil
+	}
+	w.need = w.found
+	w.least = min(w.found-w.total, maxPrefetch)
+	if err := w.retire(ctx); err != nil {
+		return err
+	}
+	return w.each(ctx, w.found-w.total, func(*amqp.Delivery) bool { return !w.fresh })
+}
+
+// close gives back what is held. The broker does so a moment after it has answered; close waits for that, within bounds, so that
+// whoever looks next finds everything in its place.
 func (w *walker) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
 	if w.conn.Err() != nil {
 		return nil // the broker gives them back by itself
 	}
-	cancelled := w.retire(ctx)
-	ready, err := inspect(ctx, w.conn, w.queue)
-	if err := errors.Join(cancelled, err, w.channel.Close(ctx)); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	err := w.takeReturned(ctx)
+	if err = errors.Join(err, w.retire(ctx), w.channel.Close(ctx)); err != nil {
 		return fmt.Errorf("give back what was held: %w", err)
 	}
-	expected := ready.Messages + w.total - w.acked
+	return w.awaitReturn(ctx)
+}
+
+func (w *walker) awaitReturn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, returnLimit)
+	defer cancel()
 	for {
 		q, err := inspect(ctx, w.conn, w.queue)
-		if err != nil || q.Messages >= expected {
+		if err != nil || q.Messages >= w.found-w.acked {
 			return err
 		}
 		if pause(ctx, returnPoll) != nil {
@@ -230,7 +269,7 @@ func (w *walker) each(ctx context.Context, n int, visit func(*amqp.Delivery) (mo
 			}
 			seen++
 			idle.moved()
-			w.got()
+			w.got(&d)
 			if !visit(&d) {
 				return nil
 			}
