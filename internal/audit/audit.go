@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -83,7 +84,7 @@ func Write(ctx context.Context, db Execer, schema string, op Operation, entries 
 		if err != nil {
 			return fmt.Errorf("encode audit detail: %w", err)
 		}
-		detail := strings.ReplaceAll(string(text), `\u0000`, "")
+		detail := withoutNUL(text)
 		details[i] = &detail
 	}
 	_, err := db.Exec(ctx, insertSQL.In(schema), op.ID, op.Who, op.Action, op.Target, op.Reason, ids, outcomes, details)
@@ -100,6 +101,24 @@ func Expire(ctx context.Context, db Execer, schema string, limit int) (int64, er
 		return 0, fmt.Errorf("expire audit: %w", err)
 	}
 	return tag.RowsAffected(), nil
+}
+
+// withoutNUL removes the escape of NUL, which jsonb cannot hold, from JSON. A backslash that is escaped itself
+// starts no escape.
+func withoutNUL(text []byte) string {
+	var out strings.Builder
+	for at := 0; at < len(text); at++ {
+		switch {
+		case text[at] != '\\':
+			out.WriteByte(text[at])
+		case bytes.HasPrefix(text[at:], []byte(`\u0000`)):
+			at += len(`\u0000`) - 1
+		default:
+			out.Write(text[at : at+2])
+			at++
+		}
+	}
+	return out.String()
 }
 
 // clean makes a text from anywhere fit for PostgreSQL: bounded, valid UTF-8, no NUL.

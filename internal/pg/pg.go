@@ -98,7 +98,7 @@ func poolConfig(o Options) (*pgxpool.Config, error) {
 }
 
 func setTimeout(d time.Duration) func(context.Context, *pgx.Conn) error {
-	sql := "SET statement_timeout = " + strconv.FormatInt(d.Milliseconds(), 10)
+	sql := "SET statement_timeout = " + strconv.FormatInt(max(d.Milliseconds(), 1), 10) // 0 would be none
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, sql)
 		return err

@@ -27,5 +27,7 @@ BEGIN
 END
 $$;
 -- +goose StatementEnd
+CREATE TRIGGER audit_is_not_truncated BEFORE TRUNCATE ON @schema@.audit
+    FOR EACH STATEMENT EXECUTE FUNCTION @schema@.audit_is_append_only();
 CREATE TRIGGER audit_is_append_only BEFORE UPDATE ON @schema@.audit
     FOR EACH ROW EXECUTE FUNCTION @schema@.audit_is_append_only();
