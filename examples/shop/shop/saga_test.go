@@ -118,6 +118,7 @@ func TestNothingIsChargedAfterTheTimeout(t *testing.T) {
 	o := b.ends(orders.StatusCancelled, event.ReasonPaymentTimeout)
 	require.Zero(t, o.Charges)
 	require.Equal(t, "CANCELLED", o.Payment)
+	require.Equal(t, 1, b.simulator.Ledger().ChargeRequests[id], "the provider is not even asked")
 }
 
 // A charge that is still under way at the provider when the order is cancelled: the reversal gets there first
