@@ -51,6 +51,9 @@ content_type, payload, headers::text, traceparent, tracestate`
 UNION ALL
 (SELECT shard, id, state, created_at, ` + rowColumns + ` FROM @schema@.outbox_parked WHERE message_id = $1 LIMIT 10)`
 
+	enqueuedSQL pg.SQL = `SELECT shard, id, 'pending', created_at, ` + rowColumns + ` FROM @schema@.outbox
+WHERE xid = pg_current_xact_id_if_assigned() ORDER BY id`
+
 	countBound = 100_000
 )
 
@@ -157,6 +160,22 @@ func Find(ctx context.Context, db Querier, schema, id string) ([]Stored, error) 
 		return nil, fmt.Errorf("find message: %w", explain(err, schema))
 	}
 	return found, nil
+}
+
+// Enqueued returns what the transaction has enqueued so far, in order. It is for tests: see package surefoottest.
+func Enqueued(ctx context.Context, tx pgx.Tx, schema string) ([]message.Message, error) {
+	rows, err := tx.Query(ctx, enqueuedSQL.In(schema))
+	if err != nil {
+		return nil, fmt.Errorf("read what was enqueued: %w", explain(err, schema))
+	}
+	msgs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (message.Message, error) {
+		stored, err := scanStored(row)
+		return stored.Message, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what was enqueued: %w", explain(err, schema))
+	}
+	return msgs, nil
 }
 
 func scanStored(row pgx.CollectableRow) (Stored, error) {

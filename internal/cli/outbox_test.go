@@ -303,7 +303,7 @@ func TestOutboxActWithoutARelaySaysSo(t *testing.T) {
 	db := testkit.Database(t)
 	poison(t, db, "bad", "k")
 	park(t, db, "bad", "dead")
-	got := outboxOf(t, db)("", "retry", "bad", "--yes", "-o", "json")
+	got := outboxOf(t, db)("", "retry", "bad", "--yes", "-o", "json", "--wait", "1h") // nobody would answer: it does not wait
 	require.Equal(t, cli.ExitPartly, got.code)
 	require.Contains(t, got.stderr, "no relay is running: 1 requests are written")
 	require.Contains(t, got.stdout, `"state": "pending"`)
