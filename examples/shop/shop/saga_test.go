@@ -275,6 +275,53 @@ func TestReservedStockOfACancelledOrderIsNotCharged(t *testing.T) {
 	require.Empty(t, b.simulator.Ledger().ChargeRequests)
 }
 
+func TestOrderThatIsCancelledBeforeItIsSeenHoldsNothing(t *testing.T) {
+	b := newBench(t)
+	id := b.submit()
+	created := holding("inventory.orders", event.TypeOrderCreated)
+	b.run(created)
+	cancelled, err := event.New(event.TypeOrderCancelled, id, event.OrderCancelled{Ref: event.Ref{OrderID: id, Tenant: "alpine"}, Reason: "CUSTOMER"})
+	require.NoError(t, err)
+	for _, role := range b.roles {
+		if role.Queue == "inventory.orders" {
+			require.NoError(t, b.handle(delivery{role: role, msg: cancelled}))
+		}
+	}
+	b.run()
+	require.Equal(t, "RELEASED", b.account().Orders[0].Reservation)
+	require.Empty(t, b.simulator.Ledger().ChargeRequests)
+}
+
+// The reservation expired between the payment and the news of it: the stock is taken again while there is some.
+func TestConfirmedOrderTakesItsStockAgain(t *testing.T) {
+	for name, sold := range map[string]bool{"still there": false, "sold meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			lines := []event.Line{{SKU: "last", Name: "Last", Quantity: 1, UnitPriceCents: 100}}
+			id := b.submit(func(o *orders.Order) { o.Lines = lines })
+			confirmed := holding("inventory.orders", event.TypeOrderConfirmed)
+			b.run(confirmed)
+			b.age(id, time.Hour)
+			_, expired := b.watch(0)
+			require.Equal(t, 1, expired)
+			news := b.waiting
+			b.waiting = nil
+			b.run()
+			if sold {
+				b.submit(func(o *orders.Order) { o.IdempotencyKey, o.Lines = "k2", lines })
+				b.run()
+			}
+			b.waiting = news
+			b.run()
+			if sold {
+				b.failedWith(resilience.ClassPermanent)
+				return
+			}
+			require.Equal(t, "COMMITTED", b.ends(orders.StatusConfirmed, "").Reservation)
+		})
+	}
+}
+
 func TestLastItemIsSoldOnce(t *testing.T) {
 	b := newBench(t)
 	for _, key := range []string{"a", "b", "c"} {
