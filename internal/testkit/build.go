@@ -31,7 +31,7 @@ func Build(t testing.TB, path string) string {
 	builds.mu.Lock()
 	defer builds.mu.Unlock()
 	if builds.dir == "" {
-		dir, err := os.MkdirTemp("", "surefoot-build-")
+		dir, err := os.MkdirTemp("", "surefoot-build-") //nolint:usetesting // outlives the test that is first to build
 		require.NoError(t, err)
 		builds.dir = dir
 	}

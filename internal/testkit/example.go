@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -16,8 +17,8 @@ func Example() (tb testing.TB, done func()) {
 	e := &example{ctx: ctx}
 	return e, func() {
 		cancel()
-		for i := len(e.cleanups) - 1; i >= 0; i-- {
-			e.cleanups[i]()
+		for _, cleanup := range slices.Backward(e.cleanups) {
+			cleanup()
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 // Logger writes to the test's log at debug level, shown when the test fails or under -v. What is logged after the
 // test has ended is dropped.
 func Logger(t testing.TB) zerolog.Logger {
+	t.Helper()
 	w := &logWriter{t: t}
 	t.Cleanup(w.stop)
 	return zerolog.New(w).With().Timestamp().Logger()

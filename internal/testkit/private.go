@@ -54,7 +54,7 @@ func PrivatePostgres(t testing.TB) *PostgresServer {
 func startServer(t testing.TB, component string) (Server, map[string]string) {
 	t.Helper()
 	needsServices(t)
-	dir, err := os.MkdirTemp("", "surefoot-"+component+"-")
+	dir, err := os.MkdirTemp("", "surefoot-"+component+"-") //nolint:usetesting // t.TempDir is closed to the server's user
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755)) // the server's user must pass
 	server := Server{component, filepath.Join(repository(t), "scripts", "stack"), dir}

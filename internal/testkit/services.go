@@ -26,12 +26,17 @@ const (
 // service returns the URL of a service, or "" when there is none.
 func service(t testing.TB, name string) string {
 	t.Helper()
-	for _, key := range []string{"SUREFOOT_" + name, name} {
-		if value := os.Getenv(key); value != "" {
-			return value
-		}
+	if u := given(name); u != "" {
+		return u
 	}
 	return stackEnv(t)["SUREFOOT_"+name]
+}
+
+func given(name string) string {
+	if u := os.Getenv("SUREFOOT_" + name); u != "" {
+		return u
+	}
+	return os.Getenv(name)
 }
 
 // stackEnv reads the exports that scripts/stack keeps in its directory; empty when there is no stack.
@@ -62,15 +67,20 @@ func readEnv(t testing.TB, path string) map[string]string {
 	return vars
 }
 
-// managementURL is the management API's address: the given one, else port 15672 of the AMQP host.
+// managementURL is the management API's address: the given one, else that of the stack if its broker is used,
+// else port 15672 of the AMQP host.
 func managementURL(t testing.TB, amqpURL string) string {
 	t.Helper()
-	if u := service(t, managementVar); u != "" {
-		return strings.TrimSuffix(u, "/")
+	u := given(managementVar)
+	if u == "" && given(amqpVar) == "" {
+		u = stackEnv(t)["SUREFOOT_"+managementVar]
 	}
-	broker, err := url.Parse(amqpURL)
-	require.NoError(t, err)
-	return "http://" + net.JoinHostPort(broker.Hostname(), "15672")
+	if u == "" {
+		broker, err := url.Parse(amqpURL)
+		require.NoError(t, err)
+		u = "http://" + net.JoinHostPort(broker.Hostname(), "15672")
+	}
+	return strings.TrimSuffix(u, "/")
 }
 
 // repository finds the directory of go.mod above the test's directory.

@@ -1,0 +1,47 @@
+# The README's two commands are `make demo` and `make test`; each works alone on a fresh machine with Go.
+# PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test build lint fmt fuzz crash stack-down clean need-go
+
+ROUNDS ?= 20
+FUZZTIME ?= 10s
+LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
+SCRIPTS := scripts/stack scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e .ci/run
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-11s %s\n' "$$target" "$$text"; done
+
+demo: build ## set up the local stack and run the whole way of an event on it, under a minute
+	@scripts/with-stack bin/surefoot demo
+
+test: need-go ## set up the local stack, vet and run all tests
+	go vet ./...
+	@scripts/with-stack go test -timeout 20m ./...
+
+build: need-go ## build bin/surefoot
+	go build -o bin/ ./cmd/...
+
+lint: need-go ## golangci-lint, module files, shellcheck if it is installed
+	go mod tidy -diff
+	$(LINT) run --allow-parallel-runners
+	@if command -v shellcheck >/dev/null; then shellcheck -x $(SCRIPTS); else echo "shellcheck is not installed: scripts not checked"; fi
+
+fmt: need-go ## format all Go files (gofumpt, goimports)
+	$(LINT) fmt
+
+fuzz: need-go ## run every fuzz target for FUZZTIME (10s)
+	@scripts/fuzz $(FUZZTIME)
+
+crash: need-go ## kill -9 at every step, then ROUNDS (20) times at random, and account for every message
+	@scripts/with-stack go test ./internal/crash -count=1 -timeout 90m -run 'TestCrash' -v -rounds $(ROUNDS)
+
+stack-down: ## stop the local stack; its data stay
+	@scripts/stack down
+
+clean: ## remove what was built, and the local stack with its data
+	rm -rf bin
+	@scripts/stack reset
+
+need-go:
+	@scripts/need-go
