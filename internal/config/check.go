@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/topology"
 )
 
 // check looks at every section. Sections follow the order of the file.
@@ -25,6 +27,7 @@ func (c *Config) check(r *reader) {
 	c.Log.check(r)
 	c.Tracing.check(r)
 	c.Relay.check(r)
+	checkTopology(r, c.Topology)
 	c.Consume.check(r)
 	within(r, "inbox.retention", c.Inbox.Retention, time.Minute, 10*365*24*time.Hour)
 	c.Watchdog.check(r)
@@ -125,6 +128,16 @@ func (c *Relay) check(r *reader) {
 	within(r, "relay.attempts", c.Attempts, 1, 100)
 	within(r, "relay.backoff", c.Backoff, time.Millisecond, time.Hour)
 	oneOf(r, "relay.on_poison", c.OnPoison, "strict", "skip")
+}
+
+// checkTopology lets the spec find its own faults.
+func checkTopology(r *reader, spec topology.Spec) {
+	faults, _ := errors.AsType[topology.Faults](spec.Validate())
+	for _, fault := range faults {
+		if key := "topology." + fault.Key; !r.failed(key) {
+			r.wrong(key, "%s", fault.Problem)
+		}
+	}
 }
 
 func (c *Consume) check(r *reader) {

@@ -3,20 +3,23 @@ package config
 import (
 	"crypto/x509"
 	"time"
+
+	"github.com/surefoot-mq/surefoot/topology"
 )
 
 // Config is the whole configuration. Load returns it complete and checked.
 type Config struct {
-	Database Database `yaml:"database"`
-	AMQP     AMQP     `yaml:"amqp"`
-	HTTP     HTTP     `yaml:"http"`
-	Log      Log      `yaml:"log"`
-	Tracing  Tracing  `yaml:"tracing"`
-	Relay    Relay    `yaml:"relay"`
-	Consume  Consume  `yaml:"consume"`
-	Inbox    Inbox    `yaml:"inbox"`
-	Watchdog Watchdog `yaml:"watchdog"`
-	Shutdown Shutdown `yaml:"shutdown"`
+	Database Database      `yaml:"database"`
+	AMQP     AMQP          `yaml:"amqp"`
+	HTTP     HTTP          `yaml:"http"`
+	Log      Log           `yaml:"log"`
+	Tracing  Tracing       `yaml:"tracing"`
+	Relay    Relay         `yaml:"relay"`
+	Topology topology.Spec `yaml:"topology"`
+	Consume  Consume       `yaml:"consume"`
+	Inbox    Inbox         `yaml:"inbox"`
+	Watchdog Watchdog      `yaml:"watchdog"`
+	Shutdown Shutdown      `yaml:"shutdown"`
 }
 
 // Database says where PostgreSQL is and how it is used.

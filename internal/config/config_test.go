@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/topology"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -100,7 +101,8 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 	got.Database.URL, got.AMQP.URL, got.AMQP.ManagementURL = "", "", ""
 	require.NotEmpty(t, got.Watchdog.Rules)
 	require.NotEmpty(t, got.Consume.Targets)
-	got.Watchdog.Rules, got.Consume.Targets = nil, nil
+	require.NotEmpty(t, got.Topology.Queues)
+	got.Watchdog.Rules, got.Consume.Targets, got.Topology = nil, nil, topology.Spec{}
 	want := config.Default()
 	require.Equal(t, &want, got, "the file documents a default that is not the default")
 }
@@ -119,6 +121,9 @@ func keys(of reflect.Type, path string) []string {
 		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
 			inner, at = inner.Elem(), at+"[]"
 		}
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
 		if inner.Kind() == reflect.Struct {
 			found = append(found, keys(inner, at)...)
 		}
@@ -134,9 +139,10 @@ func TestEveryDocumentedListAndMapArrives(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"/usr/local/bin/print-invoice", "--once"}, got.Consume.Targets["orders.invoices"].Exec)
 	require.Len(t, got.Watchdog.Rules, 1)
-	rule := reflect.ValueOf(got.Watchdog.Rules[0])
-	for i := range rule.NumField() {
-		require.False(t, rule.Field(i).IsZero(), "%s did not arrive", rule.Type().Field(i).Name)
+	for _, item := range []reflect.Value{reflect.ValueOf(got.Watchdog.Rules[0]), reflect.ValueOf(got.Topology.Queues[0])} {
+		for i := range item.NumField() {
+			require.False(t, item.Field(i).IsZero(), "%s did not arrive", item.Type().Field(i).Name)
+		}
 	}
 }
 
