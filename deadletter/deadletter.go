@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -21,9 +22,11 @@ type Options struct {
 	Schema string
 	// AMQPURL of the broker. Required.
 	AMQPURL string
-	// ManagementURL of the broker, with credentials. Default: none; then only the queues in Queues are known, and
+	// ManagementURL of the broker; without credentials it takes those of AMQPURL. Default: none; then only the queues in Queues are known, and
 	// those are taken as safe to look at.
 	ManagementURL string
+	// TLS for amqps and https. Default: the system's authorities.
+	TLS *tls.Config
 	// Queues are the work queues of the configured topology. Default: none.
 	Queues []Queue
 	// Logger for what happened to each letter. Default: none is logged.
@@ -61,9 +64,10 @@ type Queue struct {
 
 // DeadLetters reads and empties dead-letter queues. Safe for concurrent use.
 type DeadLetters struct {
-	opts  Options
-	locks locks
-	heads heads
+	opts       Options
+	locks      locks
+	heads      heads
+	management *rabbit.Management // nil: none
 }
 
 // New checks the options. It does no I/O.
@@ -72,10 +76,16 @@ func New(opts Options) (*DeadLetters, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	return &DeadLetters{
-		opts:  opts,
-		locks: newLocks(opts.Pool, opts.Schema, opts.Lease),
-	}, nil
+	d := &DeadLetters{opts: opts, locks: newLocks(opts.Pool, opts.Schema, opts.Lease)}
+	if opts.ManagementURL == "" {
+		return d, nil
+	}
+	var err error
+	d.management, err = rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: opts.AMQPURL, URL: opts.ManagementURL, TLS: opts.TLS})
+	if err != nil {
+		return nil, fmt.Errorf("deadletter: ManagementURL: %w", err)
+	}
+	return d, nil
 }
 
 func (o Options) withDefaults() Options {
@@ -126,6 +136,6 @@ func (o Options) validate() error {
 // connect dials for one operation; role tells the connections apart on the broker's management page.
 func (d *DeadLetters) connect(ctx context.Context, role string) (*rabbit.Conn, error) {
 	return rabbit.Dial(ctx, rabbit.Options{
-		URL: d.opts.AMQPURL, Role: role, Host: d.opts.Host, Version: d.opts.Version,
+		URL: d.opts.AMQPURL, Role: role, Host: d.opts.Host, Version: d.opts.Version, TLS: d.opts.TLS,
 	})
 }

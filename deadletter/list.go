@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -66,7 +67,10 @@ func (d *DeadLetters) List(ctx context.Context, r ListRequest) (depths []Depth, 
 func (d *DeadLetters) listed(ctx context.Context, all bool) ([]Queue, error) {
 	queues := slices.Clone(d.opts.Queues)
 	if all {
-		found, err := d.queues(ctx)
+		if d.management == nil {
+			return nil, fmt.Errorf("%w: listing all queues needs the management URL", ErrBadRequest)
+		}
+		found, err := d.management.Queues(ctx)
 		if err != nil {
 			return nil, err
 		}

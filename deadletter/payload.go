@@ -64,9 +64,7 @@ const (
 	maxHeaderDepth = 8
 )
 
-// shownHeaders are headers fit for JSON: bounded, no NaN, bytes as text where they are.
-func shownHeaders(h amqp.Table) any { return shownValue(h, 0) }
-
+// shownValue is a header fit for JSON: bounded, no NaN, bytes as text.
 func shownValue(value any, depth int) any {
 	if depth > maxHeaderDepth {
 		return "(nested too deep)"

@@ -2,9 +2,13 @@ package deadletter
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
@@ -20,14 +24,18 @@ func (d *DeadLetters) safe(ctx context.Context, conn *rabbit.Conn, n names) erro
 	if _, err := inspect(ctx, conn, n.dlq); err != nil {
 		return missing(err, n.dlq, ErrNoDLQ)
 	}
-	if d.opts.ManagementURL == "" {
+	if d.management == nil {
 		return d.unchecked(n, errors.New("no management URL is set"))
 	}
-	q, err := d.queue(ctx, n.dlq)
+	q, err := d.management.Queue(ctx, n.dlq)
 	if err != nil {
 		return d.unchecked(n, err)
 	}
-	return unsafe(q, n.dlq, conn.ServerVersion())
+	policies, err := d.management.Policies(ctx)
+	if err != nil {
+		return d.unchecked(n, err)
+	}
+	return unsafe(q, policies, conn.ServerVersion())
 }
 
 func (d *DeadLetters) unchecked(n names, cause error) error {
@@ -39,21 +47,57 @@ func (d *DeadLetters) unchecked(n names, cause error) error {
 }
 
 // unsafe says what is wrong with a queue's settings, nil when nothing is.
-func unsafe(q *queueInfo, name string, v rabbit.Version) error {
+func unsafe(q rabbit.Queue, policies []rabbit.Policy, v rabbit.Version) error {
 	const mend = `set one first: rabbitmqctl set_policy -p VHOST --apply-to queues dlq-limit '\.dlq$' '{"delivery-limit":1000000}'`
-	limit, set := q.deliveryLimit()
+	limit, set := deliveryLimit(q, policies)
 	unlimited := set && limit < 0 && v.AtLeast(4, 0)
 	switch {
-	case q.Type == "classic" || unlimited:
+	case q.Type == amqp.QueueTypeClassic || unlimited:
 		return nil
-	case q.Type != "quorum":
-		return fmt.Errorf("%w: %s is a queue of type %q; only quorum and classic queues can be dead-letter queues here", ErrUnsafe, name, q.Type)
+	case q.Type != amqp.QueueTypeQuorum:
+		return fmt.Errorf("%w: %s is a queue of type %q; only quorum and classic queues can be dead-letter queues here", ErrUnsafe, q.Name, q.Type)
 	case !set && v.DefaultsDeliveryLimit():
-		return fmt.Errorf("%w: %s has the broker's delivery limit of 20, so that looking would empty it; %s", ErrUnsafe, name, mend)
+		return fmt.Errorf("%w: %s has the broker's delivery limit of 20, so that looking would empty it; %s", ErrUnsafe, q.Name, mend)
 	case !set:
-		return fmt.Errorf("%w: %s has no delivery limit, and this broker would reorder it; %s", ErrUnsafe, name, mend)
+		return fmt.Errorf("%w: %s has no delivery limit, and this broker would reorder it; %s", ErrUnsafe, q.Name, mend)
 	case limit < minDeliveryLimit:
-		return fmt.Errorf("%w: %s has a delivery limit of %d, and each look counts; %s", ErrUnsafe, name, limit, mend)
+		return fmt.Errorf("%w: %s has a delivery limit of %d, and each look counts; %s", ErrUnsafe, q.Name, limit, mend)
 	}
 	return nil
+}
+
+// deliveryLimit is the lowest of the argument's, the user's policy's and the operator's policy's; false when there is none.
+func deliveryLimit(q rabbit.Queue, policies []rabbit.Policy) (limit int64, set bool) {
+	take := func(value any) {
+		n, ok := value.(json.Number)
+		if !ok {
+			return
+		}
+		if i, err := n.Int64(); err == nil && (!set || i < limit) {
+			limit, set = i, true
+		}
+	}
+	take(q.Arguments["x-delivery-limit"])
+	for _, operator := range []bool{false, true} {
+		if p := applying(q, policies, operator); p != nil {
+			take(p.Definition["delivery-limit"])
+		}
+	}
+	return limit, set
+}
+
+// applying is the one policy of its kind that applies: of those that match, the one with the highest priority.
+func applying(q rabbit.Queue, policies []rabbit.Policy, operator bool) *rabbit.Policy {
+	var best *rabbit.Policy
+	for i := range policies {
+		p := &policies[i]
+		if p.Operator != operator || !slices.Contains([]string{"all", "queues", q.Type + "_queues"}, p.ApplyTo) {
+			continue
+		}
+		pattern, err := regexp.Compile(p.Pattern)
+		if err == nil && pattern.MatchString(q.Name) && (best == nil || p.Priority > best.Priority) {
+			best = p
+		}
+	}
+	return best
 }

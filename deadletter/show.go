@@ -65,11 +65,13 @@ type Letter struct {
 	// Death is the broker's record; nil unless the broker dead-lettered it itself.
 	Death *Death `json:"death"`
 	// Redrives before, the time of the last one and its run.
-	Redrives    int64     `json:"redrives"`
-	RedrivenAt  time.Time `json:"redriven_at,omitzero"`
-	RedriveRun  string    `json:"redrive_run,omitempty"`
-	Headers     any       `json:"headers"`
-	ContentType string    `json:"content_type"`
+	Redrives   int64     `json:"redrives"`
+	RedrivenAt time.Time `json:"redriven_at,omitzero"`
+	RedriveRun string    `json:"redrive_run,omitempty"`
+	// Headers are all of them, bounded; UserHeaders those that neither Surefoot nor the broker wrote.
+	Headers     map[string]any `json:"headers"`
+	UserHeaders map[string]any `json:"-"`
+	ContentType string         `json:"content_type"`
 	// Size of the body in bytes; Payload is its beginning.
 	Size    int     `json:"size"`
 	Payload Payload `json:"payload"`
@@ -186,7 +188,7 @@ func letterOf(d *amqp.Delivery, f *facts, position, preview int) Letter {
 		Exchange: f.origin.Exchange, RoutingKey: f.origin.RoutingKey, OriginQueue: f.origin.Queue,
 		ErrorClass: f.class, DiedAt: f.diedAt, Death: f.death,
 		Redrives: f.redrives, RedrivenAt: message.Time(d.Headers, message.HeaderReprocess), RedriveRun: f.run,
-		Headers: shownHeaders(d.Headers), ContentType: d.ContentType, Size: len(d.Body), Payload: previewOf(d.Body, preview),
+		Headers: shownTable(d.Headers, 0), UserHeaders: shownTable(amqp.Table(m.Headers), 0), ContentType: d.ContentType, Size: len(d.Body), Payload: previewOf(d.Body, preview),
 	}
 	if record := message.FailureOf(d.Headers); record.Class != "" || record.Message != "" {
 		l.Failure = recordOf(record)
