@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/surefoot-mq/surefoot/deadletter"
+)
+
+func dlqCommand(s *session) *cobra.Command {
+	return noun("dlq", "Look into dead-letter queues, bring messages back, or drop them with a reason",
+		dlqLs(s), dlqShow(s), dlqRedrive(s), dlqDiscard(s))
+}
+
+// deadLetters makes what the dlq commands work with; who is the operator.
+func (s *session) deadLetters(ctx context.Context) (d *deadletter.DeadLetters, who string, err error) {
+	if who, err = s.operator(); err != nil {
+		return nil, "", err
+	}
+	if _, err = s.config(need{database: true, amqp: true}); err != nil {
+		return nil, "", err
+	}
+	db, err := s.database(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	logger, err := s.logger(db.config.Log)
+	if err != nil {
+		return nil, "", err
+	}
+	d, err = deadletter.New(deadletter.Options{
+		Pool: db.pool, Schema: db.schema, AMQPURL: db.config.AMQP.URL.Reveal(), ManagementURL: db.config.AMQP.ManagementURL.Reveal(),
+		TLS: db.config.AMQP.TLS(), Queues: deadLetterQueues(db.config), Logger: logger, Host: s.env.Host, Version: s.build().Version,
+	})
+	return d, who, err
+}
+
+// chooseFlags are the flags that choose letters.
+type chooseFlags struct {
+	queue, typ, class, contains, since string
+	ids                                []string
+	wait                               time.Duration
+}
+
+func (c *chooseFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&c.queue, "queue", "", "the work `queue`, or its dead-letter queue (required)")
+	flags.StringVar(&c.typ, "type", "", "only messages of this `type`")
+	flags.StringVar(&c.class, "error-class", "", "only failures of this `class`, such as permanent; for the broker's own dead letters its reason, such as delivery_limit")
+	flags.StringVar(&c.contains, "error-contains", "", "only failures with this `text` in the error's message or type, whatever the case")
+	flags.StringArrayVar(&c.ids, "id", nil, "only this message `id`; may be repeated")
+	flags.StringVar(&c.since, "since", "", "only what failed last at this `time` or later: RFC 3339, or an age such as 2h; without a failure record the broker's time of death counts")
+	flags.DurationVar(&c.wait, "wait", 0, "how long to wait while somebody else works on the queue, such as 1m")
+}
+
+// filter reads the flags.
+func (c *chooseFlags) filter(now time.Time) (deadletter.Filter, error) {
+	f := deadletter.Filter{Type: c.typ, ErrorClass: c.class, ErrorContains: c.contains, IDs: c.ids}
+	if c.queue == "" {
+		return f, usageErrorf("see `surefoot dlq ls`", "--queue is required")
+	}
+	if c.since == "" {
+		return f, nil
+	}
+	if age, err := time.ParseDuration(c.since); err == nil && age >= 0 {
+		f.Since = now.Add(-age)
+		return f, nil
+	}
+	at, err := time.Parse(time.RFC3339, c.since)
+	if err != nil {
+		return f, usageErrorf("write 2026-01-31T08:00:00Z, or an age such as 90m", "--since is not a time")
+	}
+	f.Since = at
+	return f, nil
+}
+
+// waiting tells who has the queue.
+func (s *session) waiting(queue string) func(deadletter.Holder) {
+	return func(h deadletter.Holder) {
+		s.note("waiting for %s: %s (%s) works on %s since %s", deadletter.DLQ(queue), h.Who, h.Action, queue, h.Since.UTC().Format(time.RFC3339))
+	}
+}
+
+// badRequest makes what the package finds wrong with a request a usage error.
+func badRequest(err error) error {
+	if errors.Is(err, deadletter.ErrBadRequest) {
+		return usageErrorf("", "%w", err)
+	}
+	return err
+}
+
+// outcomeOf turns a result into the command's error, and so into its exit code.
+func outcomeOf(r deadletter.Result, err error) error {
+	if _, chosen := errors.AsType[*exitError](err); chosen || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if err = badRequest(err); err != nil {
+		if r.Done > 0 && !r.DryRun {
+			return partly(fmt.Errorf("%d of %d done, then: %w; the rest is in %s, in its order: run this again to go on", r.Done, r.Found, err, r.DLQ))
+		}
+		return err
+	}
+	if failed := r.Left.Failed(); failed > 0 && !r.DryRun {
+		err := fmt.Errorf("%d messages could not be moved and are still in %s: see problems in -o json", failed, r.DLQ)
+		if r.Done > 0 {
+			return partly(err)
+		}
+		return err
+	}
+	return nil
+}
+
+func resultColumns(done string) []column[deadletter.Result] {
+	count := func(title string, of func(deadletter.Result) int) column[deadletter.Result] {
+		return column[deadletter.Result]{title, func(r deadletter.Result) string { return strconv.Itoa(of(r)) }}
+	}
+	return []column[deadletter.Result]{
+		{"run", func(r deadletter.Result) string { return r.Run.String() }},
+		{"queue", func(r deadletter.Result) string { return r.Queue }},
+		count("found", func(r deadletter.Result) int { return r.Found }),
+		count(done, func(r deadletter.Result) int { return r.Done }),
+		count("not matching", func(r deadletter.Result) int { return r.Left.NotMatching }),
+		count("held back", func(r deadletter.Result) int { return r.Left.Repeaters }),
+		count("of another queue", func(r deadletter.Result) int { return r.Left.OtherOrigin }),
+		count("refused", func(r deadletter.Result) int { return r.Left.Refused }),
+		count("not taken", func(r deadletter.Result) int { return r.Left.Undelivered }),
+		count("outcome unknown", func(r deadletter.Result) int { return r.Left.Unknown }),
+		count("not reached", func(r deadletter.Result) int { return r.Left.NotReached }),
+		{"types", groupsText},
+	}
+}
+
+func groupsText(r deadletter.Result) string {
+	text := ""
+	for i, g := range r.Groups {
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprintf("%d %s (%s)", g.Count, orDash(g.Type), orDash(g.ErrorClass))
+	}
+	return text
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

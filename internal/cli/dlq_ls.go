@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/config"
+)
+
+func dlqLs(s *session) *cobra.Command {
+	all := false
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List dead-letter queues with depth, age of the oldest message and owner", Args: cobra.NoArgs,
+		Long: "List the dead-letter queues of the configured topology. The age is that of the message at the head: since it\n" +
+			"failed last, else since the broker dead-lettered it. A queue that somebody works on is listed without it.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, who, err := s.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			depths, err := d.List(cmd.Context(), deadletter.ListRequest{All: all, Who: who})
+			if err != nil {
+				return badRequest(err)
+			}
+			return render(s, listing[deadletter.Depth]{
+				Items: depths,
+				Empty: "the configuration names no queues; --all lists every queue that ends in .dlq",
+				Name:  func(d deadletter.Depth) string { return d.DLQ },
+				Columns: []column[deadletter.Depth]{
+					{"QUEUE", func(d deadletter.Depth) string { return d.DLQ }},
+					{"MESSAGES", func(d deadletter.Depth) string { return strconv.Itoa(d.Letters) }},
+					{"OLDEST", oldestText},
+					{"OWNER", func(d deadletter.Depth) string { return d.Owner }},
+					{"RUNBOOK", func(d deadletter.Depth) string { return d.Runbook }},
+					{"NOTE", func(d deadletter.Depth) string { return d.Note }},
+				},
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every queue of the vhost that ends in .dlq, by the management API")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func oldestText(d deadletter.Depth) string {
+	if d.OldestAt.IsZero() {
+		return ""
+	}
+	return (time.Duration(d.OldestSeconds) * time.Second).String()
+}
+
+// deadLetterQueues are the queues of the configured topology.
+func deadLetterQueues(c *config.Config) []deadletter.Queue {
+	queues := make([]deadletter.Queue, len(c.Topology.Queues))
+	for i, q := range c.Topology.Queues {
+		queues[i] = deadletter.Queue{Name: q.Name, Owner: q.Owner, Runbook: q.Runbook}
+	}
+	return queues
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/config"
+)
+
+func dlqShow(s *session) *cobra.Command {
+	var (
+		choose  chooseFlags
+		limit   int
+		payload string
+	)
+	cmd := &cobra.Command{
+		Use: "show --queue QUEUE", Short: "Show dead letters, the oldest first: why they failed, headers, beginning of the body", Args: cobra.NoArgs,
+		Long: "Show dead letters without changing anything: content and order stay, however often it is done. Meanwhile the\n" +
+			"queue is locked against redrives, discards and other looks. Text from messages is escaped.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			filter, err := choose.filter(time.Now())
+			if err != nil {
+				return err
+			}
+			preview, err := previewSize(payload)
+			if err != nil {
+				return err
+			}
+			d, who, err := s.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			letters, err := d.Show(cmd.Context(), deadletter.ShowRequest{
+				Queue: choose.queue, Filter: filter, Limit: limit, Preview: preview, Who: who,
+				Wait: choose.wait, Waiting: s.waiting(choose.queue),
+			})
+			if err != nil {
+				return badRequest(err)
+			}
+			return s.showLetters(letters, preview)
+		},
+	}
+	choose.add(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", 10, "the most messages")
+	cmd.Flags().StringVar(&payload, "payload", "512", "the most `bytes` of each body: a size such as 64KiB, 0 for none, all for all")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+// previewSize reads --payload; the package takes 0 for its default.
+func previewSize(text string) (int, error) {
+	if text == "all" {
+		return deadletter.MaxPreview, nil
+	}
+	var size config.Size
+	if err := size.UnmarshalText([]byte(text)); err != nil || size > deadletter.MaxPreview {
+		return 0, usageErrorf("", "--payload must be a size of at most 16MiB, or all")
+	}
+	if size == 0 {
+		return -1, nil
+	}
+	return int(size), nil
+}
+
+func (s *session) showLetters(letters []deadletter.Letter, preview int) error {
+	if s.output != formatTable {
+		return render(s, listing[deadletter.Letter]{Items: letters, Name: func(l deadletter.Letter) string { return l.ID }})
+	}
+	if len(letters) == 0 {
+		s.note("no message matches")
+	}
+	for i := range letters {
+		if err := s.showLetter(&letters[i], preview); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) showLetter(l *deadletter.Letter, preview int) error {
+	rows := slices.Concat(letterRows(l), failureRows(l), deathRows(l), headerRows(l))
+	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
+	if err := writeTable(s.env.Stdout, rows); err != nil {
+		return err
+	}
+	if l.Failure != nil && l.Failure.Stack != "" {
+		if _, err := fmt.Fprintf(s.env.Stdout, "stack:\n%s\n", EscapeBlock(l.Failure.Stack, maxErrorText)); err != nil {
+			return fmt.Errorf("write output: %w", err)
+		}
+	}
+	more := ""
+	if l.Payload.Truncated() {
+		more = fmt.Sprintf(" (%d of %d bytes)", len(l.Payload.Bytes()), l.Size)
+	}
+	// Escapes take more room than what they stand for.
+	_, err := fmt.Fprintf(s.env.Stdout, "payload%s:\n%s\n\n", more, EscapeBlock(string(l.Payload.Bytes()), 6*max(preview, 0)+64))
+	if err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+func letterRows(l *deadletter.Letter) [][]string {
+	return [][]string{
+		{"message", fmt.Sprintf("%s (number %d in the queue)", orDash(l.ID), l.Position)},
+		{"type", l.Type}, {"key", l.Key}, {"source", l.Source}, {"occurred", stampText(l.OccurredAt)},
+		{"correlation", l.CorrelationID}, {"causation", l.CausationID}, {"request", l.RequestID},
+		{"origin", originText(l)}, {"attempts", strconv.Itoa(l.Attempts)}, {"redrives", redrivesText(l)},
+		{"content type", l.ContentType}, {"size", strconv.Itoa(l.Size)},
+	}
+}
+
+func failureRows(l *deadletter.Letter) [][]string {
+	f := l.Failure
+	if f == nil {
+		return nil
+	}
+	rows := [][]string{
+		{"error", f.Class + ": " + f.Message}, {"error type", f.Type}, {"fingerprint", f.Fingerprint},
+		{"first failed", stampText(f.FirstFailedAt)}, {"last failed", stampText(f.LastFailedAt)},
+		{"failed on", f.Host + " " + f.Version},
+	}
+	for _, a := range f.Log {
+		rows = append(rows, []string{fmt.Sprintf("attempt %d", a.Number), fmt.Sprintf("%s %s: %s", stampText(a.At), a.Class, a.Message)})
+	}
+	return rows
+}
+
+func deathRows(l *deadletter.Letter) [][]string {
+	if l.Death == nil {
+		return nil
+	}
+	return [][]string{{"broker", fmt.Sprintf("dead-lettered it itself: %s in %s at %s", l.Death.Reason, l.Death.Queue, stampText(l.Death.At))}}
+}
+
+// headerRows are the headers that are not shown otherwise, by name.
+func headerRows(l *deadletter.Letter) [][]string {
+	var rows [][]string
+	for _, name := range slices.SortedFunc(maps.Keys(l.UserHeaders), cmp.Compare[string]) {
+		rows = append(rows, []string{"header " + name, fmt.Sprint(l.UserHeaders[name])})
+	}
+	return rows
+}
+
+func originText(l *deadletter.Letter) string {
+	if l.OriginQueue == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s, routing key %s, queue %s", orDash(l.Exchange), orDash(l.RoutingKey), l.OriginQueue)
+}
+
+func redrivesText(l *deadletter.Letter) string {
+	if l.Redrives == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d, the last at %s", l.Redrives, stampText(l.RedrivenAt))
+}
+
+func stampText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
