@@ -1,0 +1,194 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+// moveGrace is how long moves and returns may go on after the handlers were cancelled.
+const moveGrace = 2 * time.Second
+
+var errConnecting = errors.New("connecting to the broker")
+
+// Consumer works on one queue. Make it with [New]; [Consumer.Run] may be called once at a time.
+type Consumer struct {
+	opts    Options
+	log     zerolog.Logger
+	metrics *metrics
+	health  *health
+	inbox   *inbox
+	mover   *mover
+	pauses  *pauseWatch
+
+	slots      chan struct{} // one value for each running handler, across generations
+	freed      chan struct{} // has a value when a job of an earlier generation has left its place
+	jobs       sync.WaitGroup
+	generation atomic.Uint64
+	deliveries atomic.Uint64
+
+	backlogInterval time.Duration
+
+	handlers context.Context // of all handlers; its cause is resilience.ErrShutdown in the end
+	moves    context.Context // of all moves
+}
+
+// New checks the options, names every fault, and does no I/O.
+func New(o Options) (*Consumer, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(o.Metrics, o.Queue)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: register metrics: %w", err)
+	}
+	log := o.Logger.With().Str(telemetry.FieldQueue, o.Queue).Logger()
+	h := newHealth(o.Ready, errConnecting)
+	return &Consumer{
+		opts: o, log: log, metrics: m, health: h,
+		inbox:           newInbox(o.Pool, o.Schema),
+		mover:           newMover(o.connection("consumer-publish"), log, h),
+		pauses:          newPauseWatch(o, log, h, m),
+		backlogInterval: backlogInterval,
+		slots:           make(chan struct{}, o.Concurrency), freed: make(chan struct{}, 1),
+	}, nil
+}
+
+// Run consumes until ctx ends, then drains: it takes no more, returns what was not started, lets handlers finish for
+// Drain, cancels the rest, and returns nil when all have ended. Broker and database may be away at any time.
+func (c *Consumer) Run(ctx context.Context) error {
+	base := context.WithoutCancel(ctx)
+	handlers, cancelHandlers := context.WithCancelCause(base)
+	moves, cancelMoves := context.WithCancel(base)
+	side, stopSide := context.WithCancel(base)
+	c.handlers, c.moves = handlers, moves
+	stopDrain := c.boundDrain(ctx, cancelHandlers, cancelMoves)
+	parts := c.startParts(side)
+	err := c.consume(ctx)
+	idle := c.waitJobs(moves)
+	stopDrain()
+	cancelHandlers(resilience.ErrShutdown)
+	cancelMoves()
+	stopSide()
+	parts.Wait()
+	if idle {
+		c.jobs.Wait()
+	}
+	return err
+}
+
+// consume registers the consumer and keeps a loop going.
+func (c *Consumer) consume(ctx context.Context) error {
+	if !c.register(ctx) {
+		return nil
+	}
+	return rabbit.Supervise(ctx, rabbit.SuperviseOptions{
+		Options: c.opts.connection("consumer"), Logger: &c.log,
+		OnState: func(err error) {
+			if err != nil {
+				c.health.set(partConnect, err)
+			}
+		},
+	}, c.session)
+}
+
+// register waits for the database; false when ctx ended first.
+func (c *Consumer) register(ctx context.Context) bool {
+	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+		err := c.inbox.register(ctx, c.opts)
+		c.health.set(partDatabase, err)
+		if err == nil {
+			return true
+		}
+		c.log.Warn().Err(err).Msg("inbox not usable yet, trying again")
+		if !sleep(ctx, jitter(wait)) {
+			return false
+		}
+	}
+}
+
+// session works on one connection.
+func (c *Consumer) session(ctx context.Context, conn *rabbit.Conn) error {
+	if err := c.verify(ctx, conn); err != nil {
+		return err
+	}
+	watch, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	c.spawn(func() { defer close(watched); c.watchBacklog(watch, conn) })
+	defer func() { stop(); <-watched }()
+	for c.pauses.resumed(ctx, conn.Done()) {
+		l := c.newLoop(conn)
+		err := l.run(ctx)
+		if !errors.Is(err, errResting) {
+			return err
+		}
+	}
+	return conn.Err()
+}
+
+// startParts starts what goes on beside the loop, until ctx ends.
+func (c *Consumer) startParts(ctx context.Context) *sync.WaitGroup {
+	var parts sync.WaitGroup
+	for _, part := range []func(context.Context){
+		func(ctx context.Context) { _ = c.mover.run(ctx) }, // its options were checked in New
+		c.pauses.run,
+		c.clean,
+	} {
+		parts.Go(func() {
+			defer telemetry.FatalOnPanic(c.log)
+			part(ctx)
+		})
+	}
+	return &parts
+}
+
+// boundDrain cancels the handlers when the drain has lasted for Drain, and a little later the moves.
+func (c *Consumer) boundDrain(ctx context.Context, handlers context.CancelCauseFunc, moves context.CancelFunc) (stop func()) {
+	over, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var bound sync.WaitGroup
+	bound.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-over.Done():
+			return
+		}
+		if sleep(over, c.opts.Drain) {
+			handlers(resilience.ErrShutdown)
+		}
+		if sleep(over, moveGrace) {
+			moves()
+		}
+	})
+	return func() { cancel(); bound.Wait() }
+}
+
+// waitJobs waits for all goroutines of jobs, at most until the drain's bound.
+func (c *Consumer) waitJobs(bound context.Context) bool {
+	idle := make(chan struct{})
+	go func() { c.jobs.Wait(); close(idle) }()
+	select {
+	case <-idle:
+		return true
+	case <-bound.Done():
+		c.log.Error().Msg("handlers still run after the drain; their messages come again")
+		return false
+	}
+}
+
+// spawn starts a goroutine that Run waits for.
+func (c *Consumer) spawn(f func()) {
+	c.jobs.Go(func() {
+		defer telemetry.FatalOnPanic(c.log)
+		f()
+	})
+}

@@ -1,0 +1,117 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+// action is what becomes of a message.
+type action uint8
+
+const (
+	actDrop      action = iota // nothing: its generation is over, or its move was given up; it comes again
+	actAck                     // handled, or moved with a confirmed copy
+	actReturn                  // back to the queue, uncounted
+	actHold                    // kept unacknowledged, to be tried again here
+	actRetry                   // a counted copy goes to the retry tier
+	actDefer                   // an uncounted copy goes to the retry tier
+	actDead                    // a copy goes to the dead-letter queue
+	actDiscarded               // rejected: the broker's own dead-lettering moves it
+)
+
+// maxDeferral bounds what RetryAfter and sf-not-before may ask for.
+const maxDeferral = 24 * time.Hour
+
+// verdict is the decision about a failure.
+type verdict struct {
+	action   action
+	class    resilience.Class
+	attempts int           // failed attempts, this one included when it counts
+	delay    time.Duration // asked for by the error; 0: the ladder's next tier
+	poison   bool          // dead on the first try, not for using up its attempts
+}
+
+// classOf classifies what a handler, or the consumer around it, returned under ctx.
+func (o Options) classOf(ctx context.Context, err error) resilience.Class {
+	if class := ownClass(err); class != resilience.ClassNone {
+		return class
+	}
+	class := resilience.ClassifyIn(ctx, o.classify(), err)
+	var database *databaseError
+	if errors.As(err, &database) && database.away(ctx, class) {
+		return resilience.ClassUnavailable
+	}
+	if class.Counts() && class.Retryable() && errors.Is(context.Cause(ctx), resilience.ErrShutdown) {
+		return resilience.ClassShutdown // whatever the interrupted handler made of it
+	}
+	return class
+}
+
+func (o Options) classify() resilience.Classifier {
+	if o.Classifier == nil {
+		return nil
+	}
+	return resilience.With(o.Classifier)
+}
+
+// away says whether a failed use of the consumer's own connection means that the database cannot be used, which
+// is no fault of the message: any failure outside the handler, any broken connection under it. A server's answer
+// to the handler is judged by its code, and a deadline that passed in the handler stays a timeout.
+func (e *databaseError) away(ctx context.Context, class resilience.Class) bool {
+	switch {
+	case class == resilience.ClassShutdown || class == resilience.ClassDatabaseRetry:
+		return false
+	case e.early || pg.IsUnavailable(e.err):
+		return true
+	default:
+		return ctx.Err() == nil && resilience.SQLStateOf(e.err) == "" && class != resilience.ClassPermanent
+	}
+}
+
+// judge decides about a failure of a message that had failed attempts times before.
+func judge(class resilience.Class, err error, attempts, maxAttempts int) verdict {
+	v := verdict{class: class, attempts: attempts}
+	switch class {
+	case resilience.ClassShutdown:
+		v.action = actReturn
+		return v
+	case resilience.ClassUnavailable:
+		v.action = actHold
+		v.delay, _ = resilience.DelayOf(err)
+		return v
+	case resilience.ClassPermanent, ClassMalformed, ClassUnknownType, ClassPanic, ClassNoID:
+		v.action, v.poison = actDead, true
+		v.attempts++
+		return v
+	case ClassCrash:
+		v.action = actDead
+		return v
+	}
+	v.attempts++
+	v.delay, _ = resilience.DelayOf(err)
+	v.delay = min(v.delay, maxDeferral)
+	v.action = actRetry
+	if v.attempts >= maxAttempts {
+		v.action = actDead
+	}
+	return v
+}
+
+// tierFor picks the queue of a retry: the first that waits long enough for what was asked, else the ladder's step
+// for this attempt. late says that the message must be deferred again when it comes back.
+func tierFor(ladder []Tier, attempts int, delay time.Duration) (tier Tier, late bool) {
+	last := ladder[len(ladder)-1]
+	if delay <= 0 {
+		return ladder[min(max(attempts, 1), len(ladder))-1], false
+	}
+	for _, t := range ladder {
+		if t.Delay >= delay {
+			return t, false
+		}
+	}
+	return last, true
+}

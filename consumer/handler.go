@@ -1,0 +1,44 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+// Handler handles one message in a transaction that belongs to the consumer: what it writes through tx, and what
+// it enqueues there, is committed together with the inbox row, or not at all. It must not commit or roll back tx.
+//
+// nil means done. Any other error is classified by resilience.Classify; [Permanent] and [RetryAfter] say more. ctx
+// ends at the message's deadline and at a shutdown; return soon then. Handlers run concurrently.
+type Handler func(ctx context.Context, tx pgx.Tx, m message.Message) error
+
+// PlainHandler handles a message whose effects are not in this database. Its inbox row is written after it has
+// returned nil: a crash in between runs it again, so it is at-least-once and must be idempotent.
+type PlainHandler func(ctx context.Context, m message.Message) error
+
+// Middleware wraps a handler, for example to log or to measure.
+type Middleware func(Handler) Handler
+
+// Chain wraps h so that the first middleware is the outermost.
+func Chain(h Handler, middleware ...Middleware) Handler {
+	for i := len(middleware) - 1; i >= 0; i-- {
+		h = middleware[i](h)
+	}
+	return h
+}
+
+// Permanent marks an error that will not go away by trying again: the message is dead-lettered at once.
+func Permanent(err error) error { return resilience.Permanent(err) }
+
+// RetryAfter marks err as transient and asks for the next try not before d from now, at most 24 h. The wait is
+// rounded up to a tier of the retry ladder.
+func RetryAfter(err error, d time.Duration) error { return resilience.RetryAfter(err, d) }
+
+// Unavailable marks err as the absence of a dependency: the consumer holds its messages, counts nothing and tries
+// again by itself.
+func Unavailable(err error) error { return resilience.Unavailable(err) }

@@ -1,0 +1,281 @@
+package consumer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/consumer"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+const soon = 20 * time.Second
+
+// world is a test's own vhost with one queue and its retry and dead-letter queues, and its own schema.
+type world struct {
+	t     testing.TB
+	db    testkit.DB
+	vhost testkit.AMQP
+	ch    *amqp.Channel
+	logs  *logBook
+}
+
+type worldOptions struct {
+	tier         time.Duration // default 200 ms
+	singleActive bool
+	classic      bool
+}
+
+func newWorld(t testing.TB, o worldOptions) *world {
+	t.Helper()
+	if o.tier == 0 {
+		o.tier = 200 * time.Millisecond
+	}
+	w := &world{t: t, db: testkit.Database(t), vhost: testkit.Broker(t), logs: &logBook{}}
+	_, err := w.db.Pool.Exec(t.Context(), `CREATE TABLE `+w.db.Schema+`.effects (n bigint GENERATED ALWAYS AS IDENTITY, id text, key text)`)
+	require.NoError(t, err)
+	conn, err := amqp.Dial(w.vhost.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	w.ch, err = conn.Channel()
+	require.NoError(t, err)
+	require.NoError(t, w.ch.Confirm(false))
+	w.declare(o)
+	return w
+}
+
+func (w *world) declare(o worldOptions) {
+	w.t.Helper()
+	for _, name := range []string{"x.dlx", "x.retry"} {
+		require.NoError(w.t, w.ch.ExchangeDeclare(name, "direct", true, false, false, false, nil))
+	}
+	w.queue("q.dlq", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 1000000})
+	w.queue("q.retry", amqp.Table{
+		"x-queue-type": "quorum", "x-message-ttl": o.tier.Milliseconds(), "x-dead-letter-exchange": "x.retry",
+		"x-dead-letter-routing-key": "q", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+	})
+	work := amqp.Table{
+		"x-queue-type": "quorum", "x-dead-letter-exchange": "x.dlx", "x-dead-letter-routing-key": "q",
+		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": 20,
+	}
+	if o.classic {
+		work = amqp.Table{"x-queue-type": "classic", "x-dead-letter-exchange": "x.dlx", "x-dead-letter-routing-key": "q"}
+	}
+	if o.singleActive {
+		work["x-single-active-consumer"] = true
+	}
+	w.queue("q", work)
+	require.NoError(w.t, w.ch.QueueBind("q.dlq", "q", "x.dlx", false, nil))
+	require.NoError(w.t, w.ch.QueueBind("q", "q", "x.retry", false, nil))
+}
+
+func (w *world) queue(name string, args amqp.Table) {
+	w.t.Helper()
+	_, err := w.ch.QueueDeclare(name, true, false, false, false, args)
+	require.NoError(w.t, err)
+}
+
+// options are those of a consumer in this world; handler may be nil for one that records the effect.
+func (w *world) options(handler consumer.Handler) consumer.Options {
+	if handler == nil {
+		handler = w.effect
+	}
+	return consumer.Options{
+		Queue: "q", Handler: handler, URL: w.vhost.URL, Pool: w.db.Pool, Schema: w.db.Schema,
+		Retry: []consumer.Tier{{Queue: "q.retry", Delay: 200 * time.Millisecond}}, Concurrency: 4,
+		Timeout: 10 * time.Second, PausePoll: 50 * time.Millisecond, Drain: 3 * time.Second,
+		Host: "testhost", Version: "test", Logger: zerolog.New(zerolog.MultiLevelWriter(w.logs, testkit.Logger(w.t))),
+	}
+}
+
+// effect is a handler whose effect can be counted.
+func (w *world) effect(ctx context.Context, tx pgx.Tx, m message.Message) error {
+	_, err := tx.Exec(ctx, `INSERT INTO `+w.db.Schema+`.effects (id, key) VALUES ($1, $2)`, m.ID, m.Key)
+	return err
+}
+
+// start runs a consumer until the returned stop or the end of the test.
+func (w *world) start(o consumer.Options) (stop func()) {
+	w.t.Helper()
+	c, err := consumer.New(o)
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			require.NoError(w.t, err)
+		case <-time.After(soon):
+			w.t.Error("the consumer does not stop")
+		}
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) publish(ids ...string) {
+	w.t.Helper()
+	for _, id := range ids {
+		w.send(amqp.Publishing{MessageId: id, Type: "order.created", Body: []byte(`{"orderId":"` + id + `"}`)})
+	}
+}
+
+func (w *world) send(p amqp.Publishing) { w.t.Helper(); w.sendTo("q", p) }
+
+func (w *world) sendTo(queue string, p amqp.Publishing) {
+	w.t.Helper()
+	p.DeliveryMode = amqp.Persistent
+	confirm, err := w.ch.PublishWithDeferredConfirm("", queue, true, false, p)
+	require.NoError(w.t, err)
+	ok, err := confirm.WaitContext(w.t.Context())
+	require.NoError(w.t, err)
+	require.True(w.t, ok)
+}
+
+// get takes one message out of a queue, waiting for it.
+func (w *world) get(queue string) amqp.Delivery {
+	w.t.Helper()
+	var d amqp.Delivery
+	testkit.Eventually(w.t, soon, "a message in "+queue, func() bool {
+		var ok bool
+		var err error
+		d, ok, err = w.ch.Get(queue, true)
+		require.NoError(w.t, err)
+		return ok
+	})
+	return d
+}
+
+func (w *world) depth(queue string) int {
+	w.t.Helper()
+	q, err := w.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	require.NoError(w.t, err)
+	return q.Messages
+}
+
+// all counts ready and unacknowledged messages, from the queue's own process.
+func (w *world) all(queue string) int {
+	w.t.Helper()
+	var q struct{ Messages int }
+	w.vhost.API(w.t, "GET", "/api/queues/"+w.vhost.Vhost+"/"+queue+"?disable_stats=true&enable_queue_totals=true", nil, &q)
+	return q.Messages
+}
+
+func (w *world) effects() (ids []string) {
+	w.t.Helper()
+	rows, err := w.db.Pool.Query(w.t.Context(), `SELECT id FROM `+w.db.Schema+`.effects ORDER BY n`)
+	require.NoError(w.t, err)
+	ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(w.t, err)
+	return ids
+}
+
+func (w *world) awaitEffects(n int) {
+	w.t.Helper()
+	testkit.Eventually(w.t, soon, "the effects", func() bool { return len(w.effects()) >= n })
+}
+
+// awaitEmpty waits until the work queue has neither ready nor unacknowledged messages.
+func (w *world) awaitEmpty(queues ...string) {
+	w.t.Helper()
+	for _, queue := range append(queues, "q") {
+		testkit.Eventually(w.t, soon, queue+" to be empty", func() bool { return w.all(queue) == 0 })
+	}
+}
+
+// killConnections closes all connections of the consumer from the broker's side.
+func (w *world) killConnections(role string) int {
+	w.t.Helper()
+	killed := 0
+	testkit.Eventually(w.t, soon, "the connections to be listed", func() bool {
+		var conns []struct {
+			Name       string
+			Vhost      string
+			Properties struct {
+				Name string `json:"connection_name"`
+			} `json:"client_properties"`
+		}
+		w.vhost.API(w.t, "GET", "/api/vhosts/"+w.vhost.Vhost+"/connections", nil, &conns)
+		for _, c := range conns {
+			if strings.HasPrefix(c.Properties.Name, "surefoot "+role+" ") {
+				w.vhost.API(w.t, "DELETE", "/api/connections/"+strings.ReplaceAll(strings.ReplaceAll(c.Name, " ", "%20"), ">", "%3E"), nil, nil)
+				killed++
+			}
+		}
+		return killed > 0
+	})
+	return killed
+}
+
+// logBook keeps log lines.
+type logBook struct {
+	mu    sync.Mutex
+	lines []map[string]any
+}
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for line := range bytes.Lines(p) {
+		var fields map[string]any
+		if json.Unmarshal(line, &fields) == nil {
+			b.lines = append(b.lines, fields)
+		}
+	}
+	return len(p), nil
+}
+
+// find returns the lines with a message.
+func (b *logBook) find(text string) (found []map[string]any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, line := range b.lines {
+		if line["message"] == text {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// gate lets a handler wait and a test know that it does.
+type gate struct {
+	entered chan string
+	open    chan struct{}
+}
+
+func newGate() *gate { return &gate{entered: make(chan string, 100), open: make(chan struct{})} }
+
+func (g *gate) pass(ctx context.Context, id string) error {
+	g.entered <- id
+	select {
+	case <-g.open:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func receive[T any](t testing.TB, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(soon):
+		t.Fatalf("waited for %s", what)
+		panic("unreachable")
+	}
+}

@@ -1,0 +1,186 @@
+package consumer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+const (
+	registerSQL pg.SQL = `
+INSERT INTO @schema@.inbox_consumers (name, queue, retention) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET queue = EXCLUDED.queue, retention = EXCLUDED.retention, seen_at = clock_timestamp()
+RETURNING id`
+
+	// insertSQL is sent together with BEGIN, in one round trip. A duplicate is a unique violation: ON CONFLICT
+	// would cost a round trip for every message to learn what happened.
+	insertSQL pg.SQL = `INSERT INTO @schema@.inbox (consumer, message) VALUES `
+
+	// insertAfterSQL is for handlers without a transaction.
+	insertAfterSQL pg.SQL = `INSERT INTO @schema@.inbox (consumer, message) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+
+	handledSQL pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.inbox WHERE consumer = $1 AND message = $2)`
+)
+
+const uniqueViolation = "23505"
+
+// rollbackTimeout bounds the end of a failed transaction; afterwards the connection is given up.
+const rollbackTimeout = 5 * time.Second
+
+// inbox remembers what was handled. id is written once, before the first message.
+type inbox struct {
+	pool    *pgxpool.Pool
+	schema  string
+	id      int32
+	begin   string // BEGIN and the insert, up to the message's key
+	after   string
+	handled string
+}
+
+func newInbox(pool *pgxpool.Pool, schema string) *inbox {
+	return &inbox{pool: pool, schema: pg.Schema(schema), after: insertAfterSQL.In(schema), handled: handledSQL.In(schema)}
+}
+
+// register announces the consumer and learns its number.
+func (b *inbox) register(ctx context.Context, o Options) error {
+	if err := pg.CheckVersion(ctx, b.pool, b.schema); err != nil {
+		return err
+	}
+	if err := b.pool.QueryRow(ctx, registerSQL.In(b.schema), o.Name, o.Queue, o.InboxRetention).Scan(&b.id); err != nil {
+		return fmt.Errorf("register consumer %s: %w", message.Clip(o.Name, 64), err)
+	}
+	b.begin = "begin; " + insertSQL.In(b.schema) + "(" + strconv.Itoa(int(b.id)) + ", '"
+	return nil
+}
+
+// errDuplicate says that the message was handled before.
+var errDuplicate = errors.New("handled before")
+
+// inTx runs fn in a transaction that begins with the inbox row of key, and commits it. A row of another
+// transaction that is still open is waited for. errDuplicate says that the row is there already.
+func (b *inbox) inTx(ctx context.Context, key *uuid.UUID, fn func(tx pgx.Tx) error) error {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return &databaseError{"take a database connection", err, true}
+	}
+	defer conn.Release()
+	tx, err := conn.BeginTx(ctx, b.txOptions(key))
+	if err != nil {
+		return b.beginFailed(ctx, conn, err)
+	}
+	if err := fn(tx); err != nil {
+		return b.rollback(ctx, tx, err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return b.commitFailed(tx, err)
+	}
+	return nil
+}
+
+// txOptions needs no quoting: the key is rendered from 16 bytes.
+func (b *inbox) txOptions(key *uuid.UUID) pgx.TxOptions {
+	if key == nil {
+		return pgx.TxOptions{}
+	}
+	return pgx.TxOptions{BeginQuery: b.begin + key.String() + "')"}
+}
+
+func (b *inbox) beginFailed(ctx context.Context, conn *pgxpool.Conn, err error) error {
+	if !conn.Conn().IsClosed() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		if _, failed := conn.Exec(ctx, "rollback"); failed != nil {
+			_ = conn.Conn().Close(ctx)
+		}
+	}
+	if b.isDuplicate(err) {
+		return errDuplicate
+	}
+	return &databaseError{"begin transaction with inbox row", err, true}
+}
+
+func (b *inbox) isDuplicate(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && server.Code == uniqueViolation && server.TableName == "inbox" && server.SchemaName == b.schema
+}
+
+// rollback keeps the handler's error, and says when the connection was lost under it.
+func (b *inbox) rollback(ctx context.Context, tx pgx.Tx, err error) error {
+	lost := tx.Conn().IsClosed() && ctx.Err() == nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx) // its failure closes the connection, which rolls back
+	if lost {
+		return &databaseError{"handler's transaction", err, false}
+	}
+	return err
+}
+
+func (b *inbox) commitFailed(tx pgx.Tx, err error) error {
+	switch {
+	case errors.Is(err, pgx.ErrTxClosed):
+		return errors.New("the handler ended the transaction, which belongs to the consumer; return an error to roll back, nil to commit")
+	case errors.Is(err, pgx.ErrTxCommitRollback):
+		return errors.New("the handler returned nil although one of its statements had failed; nothing was committed")
+	case tx.Conn().IsClosed():
+		return &databaseError{"commit", err, false}
+	default:
+		return fmt.Errorf("commit: %w", err)
+	}
+}
+
+// remember writes the row of a message that a plain handler has handled.
+func (b *inbox) remember(ctx context.Context, key uuid.UUID) error {
+	if _, err := b.pool.Exec(ctx, b.after, b.id, key); err != nil {
+		return &databaseError{"write inbox row", err, true}
+	}
+	return nil
+}
+
+// knows tells whether a message was handled.
+func (b *inbox) knows(ctx context.Context, key uuid.UUID) (known bool, err error) {
+	if err := b.pool.QueryRow(ctx, b.handled, b.id, key).Scan(&known); err != nil {
+		return false, &databaseError{"look into inbox", err, true}
+	}
+	return known, nil
+}
+
+// keyOf is the SQL function inbox_key: a canonical UUID as it is, of anything else the head of its SHA-256.
+func keyOf(id string) uuid.UUID {
+	if parsed, err := uuid.Parse(id); err == nil && parsed.String() == id {
+		return parsed
+	}
+	sum := sha256.Sum256([]byte(id))
+	return uuid.UUID(sum[:16])
+}
+
+// bodyKey stands in for the id of a message that has none, to recognise it after a crash.
+func bodyKey(m message.Message) uuid.UUID {
+	sum := sha256.Sum256(m.Payload)
+	return keyOf("body of a message without id: " + m.Type + " " + hex.EncodeToString(sum[:]))
+}
+
+// databaseError is a failure of the consumer's own use of the database.
+type databaseError struct {
+	op    string
+	err   error
+	early bool // outside the handler's run, so that its message is not to blame
+}
+
+// Error implements error.
+func (e *databaseError) Error() string { return e.op + ": " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *databaseError) Unwrap() error { return e.err }

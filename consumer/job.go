@@ -1,0 +1,61 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// intake is one subscription and what it has delivered.
+type intake struct {
+	sub      *rabbit.Subscription
+	acks     *acks
+	prefetch int
+	alive    context.Context // ends with the subscription: its deliveries then belong to nobody here
+}
+
+// job is one delivery on its way.
+type job struct {
+	from     *intake
+	delivery amqp.Delivery
+	msg      message.Message
+	key      uuid.UUID
+	suspect  bool
+	received time.Time
+	tried    time.Time // when it last began, zero: never
+	effect   bool      // a plain handler has done its work; only the inbox row is missing
+	renew    bool      // held for too long: put off instead of run
+}
+
+// outcome is what became of a job's run: actDrop, actAck, actReturn, actHold or actDiscarded.
+type outcome struct {
+	job    *job
+	action action
+	err    error         // why it is held
+	delay  time.Duration // for how long, 0: unknown
+}
+
+func newJob(from *intake, d amqp.Delivery) *job {
+	j := &job{from: from, delivery: d, msg: message.FromDelivery(&d), suspect: isSuspect(&d), received: time.Now()}
+	j.key = keyOf(j.msg.ID)
+	if j.msg.ID == "" {
+		j.key = bodyKey(j.msg)
+	}
+	return j
+}
+
+// inboxKey is nil for a message without an id, which leaves no row.
+func (j *job) inboxKey() *uuid.UUID {
+	if j.msg.ID == "" {
+		return nil
+	}
+	return &j.key
+}
+
+// over says that the broker has the message back.
+func (j *job) over() bool { return j.from.alive.Err() != nil }

@@ -1,0 +1,351 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+)
+
+// errResting ends a loop whose queue has been paused for so long that the broker would take back what is held.
+var errResting = errors.New("paused")
+
+// loop is the one goroutine that owns what a connection has delivered: it receives, starts, settles. It begins with a
+// prefetch of one: only when the first message is no suspect does it take more (see the package comment).
+type loop struct {
+	c          *Consumer
+	conn       *rabbit.Conn
+	in         *intake   // receives
+	old        []*intake // receive no more, but something of theirs is still held
+	queue      *queue
+	suspension suspension
+	outcomes   chan outcome
+	gone       chan struct{} // closed when nobody receives outcomes any more
+	timer      *time.Timer
+}
+
+func (c *Consumer) newLoop(conn *rabbit.Conn) *loop {
+	return &loop{
+		c: c, conn: conn, queue: newQueue(c.opts.Ordering), suspension: suspension{health: c.health},
+		outcomes: make(chan outcome, c.opts.Concurrency), gone: make(chan struct{}), timer: time.NewTimer(time.Hour),
+	}
+}
+
+// run works until ctx ends, which it answers with a drain and nil, or until the subscription ends.
+func (l *loop) run(ctx context.Context) error {
+	defer close(l.gone)
+	defer l.timer.Stop()
+	defer func() { l.c.metrics.held.Set(0) }()
+	defer l.c.health.set(partSuspend, nil)
+	first := 1
+	if l.c.opts.Prefetch == 1 {
+		first = l.c.opts.Prefetch
+	}
+	if err := l.subscribe(ctx, first); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		paused := l.c.pauses.changed()
+		l.startAll()
+		l.c.metrics.held.Set(float64(len(l.queue.waiting)))
+		if err := l.turn(ctx, paused); err != nil {
+			return err
+		}
+	}
+	return l.drain(ctx)
+}
+
+// turn waits for one thing to happen and answers it.
+func (l *loop) turn(ctx context.Context, paused <-chan struct{}) error {
+	l.timer.Reset(time.Until(l.wakeAt(time.Now())))
+	select {
+	case d, ok := <-l.in.sub.Deliveries():
+		if !ok {
+			<-l.in.sub.Done()
+			return l.in.sub.Err()
+		}
+		return l.take(ctx, d)
+	case out := <-l.outcomes:
+		l.settle(out)
+		return l.tidy(ctx)
+	case <-l.timer.C:
+		return l.tick(ctx, time.Now())
+	case <-paused:
+	case <-l.c.freed:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (l *loop) intakes() []*intake { return append(slices.Clip(l.old), l.in) }
+
+func (l *loop) subscribe(ctx context.Context, prefetch int) error {
+	sub, err := l.conn.Consume(ctx, rabbit.ConsumeOptions{
+		Queue: l.c.opts.Queue, Prefetch: prefetch, Tag: l.c.tag(l.c.generation.Add(1)),
+	})
+	if err != nil {
+		return err
+	}
+	alive, end := context.WithCancel(context.Background())
+	l.c.spawn(func() { <-sub.Done(); end() })
+	l.in = &intake{sub: sub, acks: newAcks(sub, prefetch), prefetch: prefetch, alive: alive}
+	l.c.health.set(partConnect, nil)
+	return nil
+}
+
+// take receives a delivery. The first that is no suspect shows that nothing returned is at the head of the queue, so
+// that more may be held. With lanes that waits until nothing is held: another replica may become the active consumer.
+func (l *loop) take(ctx context.Context, d amqp.Delivery) error {
+	l.receive(d)
+	return l.widen(ctx)
+}
+
+func (l *loop) receive(d amqp.Delivery) {
+	l.c.deliveries.Add(1)
+	l.in.acks.received(&d)
+	l.queue.add(newJob(l.in, d))
+}
+
+func (l *loop) widen(ctx context.Context) error {
+	if l.in.prefetch >= l.c.opts.Prefetch || l.in.acks.high == 0 || l.suspected() || l.c.pauses.paused() || ctx.Err() != nil {
+		return nil
+	}
+	if l.c.opts.Ordering == OrderLanes && l.in.acks.outstanding() > 0 {
+		return nil
+	}
+	if err := l.cancel(ctx); err != nil {
+		return err
+	}
+	l.old = append(l.old, l.in)
+	if err := l.subscribe(ctx, l.c.opts.Prefetch); err != nil {
+		return err
+	}
+	return l.tidy(ctx)
+}
+
+// suspected says whether a suspect is held or runs.
+func (l *loop) suspected() bool {
+	for _, j := range l.queue.waiting {
+		if j.suspect {
+			return true
+		}
+	}
+	return l.queue.alone
+}
+
+// cancel ends the flow of deliveries and receives what is on its way. What is held can still be settled.
+func (l *loop) cancel(ctx context.Context) error {
+	failed := make(chan error, 1)
+	l.c.spawn(func() { failed <- l.in.sub.Cancel(context.WithoutCancel(ctx)) })
+	for d := range l.in.sub.Deliveries() {
+		l.receive(d)
+	}
+	return <-failed
+}
+
+// startAll starts what may start.
+func (l *loop) startAll() {
+	for !l.c.pauses.paused() {
+		if len(l.queue.waiting) == 0 || len(l.c.slots) == cap(l.c.slots) {
+			return
+		}
+		j := l.next(time.Now())
+		if j == nil {
+			return
+		}
+		select {
+		case l.c.slots <- struct{}{}:
+			l.start(j)
+		default:
+			return
+		}
+	}
+}
+
+func (l *loop) next(now time.Time) *job {
+	if !l.suspension.active {
+		return l.queue.next()
+	}
+	if !l.suspension.mayProbe(now) {
+		return nil
+	}
+	j := l.queue.probe()
+	l.suspension.probing = j
+	return j
+}
+
+func (l *loop) start(j *job) {
+	l.queue.start(j)
+	l.c.metrics.running.Inc()
+	l.c.spawn(func() { l.c.work(j, l.outcomes, l.gone) })
+}
+
+// settle answers the end of a job.
+func (l *loop) settle(out outcome) {
+	l.queue.ended(out.job)
+	l.c.metrics.running.Dec()
+	now := time.Now()
+	if out.action == actHold {
+		l.queue.back(out.job)
+		l.suspension.begin(out, now)
+		return
+	}
+	l.suspension.end(out.job)
+	if out.job.over() {
+		return
+	}
+	acks, tag := out.job.from.acks, out.job.delivery.DeliveryTag
+	switch out.action {
+	case actAck:
+		acks.finish(tag, now)
+		if at, _ := acks.due(); l.queue.running == 0 || !at.After(now) && acks.done >= acks.limit {
+			acks.flush()
+			_ = l.c.opts.step("after-ack")
+		}
+	case actReturn:
+		acks.giveBack(tag)
+	case actDiscarded:
+		acks.discard(tag)
+	}
+}
+
+// tick does what has become due: acknowledgements, and the renewal of what was held for too long.
+func (l *loop) tick(ctx context.Context, now time.Time) error {
+	for _, in := range l.intakes() {
+		if at, some := in.acks.due(); some && !at.After(now) {
+			in.acks.flush()
+		}
+	}
+	if err := l.renew(now); err != nil {
+		return err
+	}
+	return l.tidy(ctx)
+}
+
+// renew sees to it that nothing is held until the broker's consumer timeout. For a pause everything goes back once,
+// and nothing is held until it ends: each return costs a delivery up to 4.2. While a dependency is away the messages
+// make a round through the retry tier, uncounted.
+func (l *loop) renew(now time.Time) error {
+	oldest := l.queue.oldest()
+	if oldest.IsZero() || now.Before(oldest.Add(l.c.opts.RenewAfter)) {
+		return nil
+	}
+	if l.c.pauses.paused() {
+		if l.queue.running > 0 {
+			return nil
+		}
+		return errResting
+	}
+	for l.suspension.active && len(l.queue.waiting) > 0 && len(l.c.slots) < cap(l.c.slots) {
+		j := l.queue.waiting[0]
+		if now.Before(j.received.Add(l.c.opts.RenewAfter)) {
+			break
+		}
+		j.renew = true
+		l.c.slots <- struct{}{} // only this goroutine takes places
+		l.start(j)
+	}
+	return nil
+}
+
+// tidy closes old subscriptions that hold nothing any more, and widens when that is possible now.
+func (l *loop) tidy(ctx context.Context) error {
+	kept := l.old[:0]
+	for _, in := range l.old {
+		if in.acks.outstanding() == 0 || in.alive.Err() != nil {
+			if err := in.sub.Close(context.WithoutCancel(ctx)); err != nil {
+				l.c.log.Debug().Err(err).Msg("old subscription not closed cleanly")
+			}
+			continue
+		}
+		kept = append(kept, in)
+	}
+	l.old = kept
+	if l.in.prefetch < l.c.opts.Prefetch {
+		return l.widen(ctx)
+	}
+	return nil
+}
+
+// wakeAt is when the loop has something to do by itself.
+func (l *loop) wakeAt(now time.Time) time.Time {
+	at := now.Add(time.Minute)
+	earlier := func(t time.Time) {
+		if t.Before(at) {
+			at = t
+		}
+	}
+	for _, in := range l.intakes() {
+		if due, some := in.acks.due(); some {
+			earlier(due)
+		}
+	}
+	if l.suspension.active && l.suspension.probing == nil && len(l.queue.waiting) > 0 {
+		earlier(l.suspension.until)
+	}
+	if oldest := l.queue.oldest(); !oldest.IsZero() && (l.suspension.active || l.c.pauses.paused()) {
+		earlier(oldest.Add(max(l.c.opts.RenewAfter, now.Sub(oldest)+time.Second)))
+	}
+	return at
+}
+
+// drain ends the loop in order: no more deliveries, what was not started goes back, what runs ends, acknowledgements
+// go out.
+func (l *loop) drain(ctx context.Context) error {
+	if err := l.cancel(ctx); err != nil {
+		return fmt.Errorf("cancel subscription: %w", err)
+	}
+	l.giveBackWaiting()
+	for l.queue.running > 0 {
+		select {
+		case out := <-l.outcomes:
+			l.settle(out)
+			l.giveBackWaiting() // a held one
+			l.flush()
+		case <-l.c.moves.Done():
+			l.c.log.Error().Int("running", l.queue.running).Str(telemetry.FieldReason, "they ignore their context").Msg("handlers still run after the drain")
+			return nil
+		}
+	}
+	l.flush()
+	return l.close()
+}
+
+// rest gives everything back while the queue is paused.
+func (l *loop) rest(ctx context.Context) error {
+	if err := l.cancel(ctx); err != nil {
+		return err
+	}
+	l.giveBackWaiting()
+	l.flush()
+	return l.close()
+}
+
+func (l *loop) giveBackWaiting() {
+	l.queue.dropDead()
+	for _, j := range l.queue.waiting {
+		j.from.acks.giveBack(j.delivery.DeliveryTag)
+	}
+	l.queue.waiting = nil
+}
+
+func (l *loop) flush() {
+	for _, in := range l.intakes() {
+		in.acks.flush()
+	}
+}
+
+func (l *loop) close() error {
+	var errs []error
+	for _, in := range l.intakes() {
+		errs = append(errs, in.sub.Close(context.Background()))
+	}
+	l.old = nil
+	return errors.Join(errs...)
+}

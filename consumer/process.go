@@ -1,0 +1,226 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+// work processes a job in a goroutine of its own and sends exactly one outcome, also when the handler ends its
+// goroutine (runtime.Goexit).
+func (c *Consumer) work(j *job, outcomes chan<- outcome, gone <-chan struct{}) {
+	defer telemetry.FatalOnPanic(c.log)
+	out := outcome{job: j, action: actDrop}
+	ended := false
+	defer func() {
+		if !ended {
+			out = c.fail(j, ClassPanic, 0, &PanicError{Value: "the handler ended its goroutine (runtime.Goexit)"})
+		}
+		<-c.slots
+		select {
+		case outcomes <- out:
+		case <-gone:
+			c.wake()
+		}
+	}()
+	out = c.process(j)
+	ended = true
+}
+
+// wake tells the present loop that a job of an earlier one has left its place.
+func (c *Consumer) wake() {
+	select {
+	case c.freed <- struct{}{}:
+	default:
+	}
+}
+
+// process decides what becomes of a delivery and does it, up to the acknowledgement.
+func (c *Consumer) process(j *job) outcome {
+	if err := c.opts.step("after-deliver"); err != nil {
+		return outcome{job: j, action: actDrop}
+	}
+	if wait := time.Until(notBefore(j.delivery.Headers)); j.renew || wait > 0 && wait <= maxDeferral {
+		return c.putOff(j, wait)
+	}
+	if j.msg.ID == "" && !c.opts.AllowNoID {
+		return c.fail(j, ClassNoID, 0, noIDError{})
+	}
+	ctx, span := c.startSpan(j)
+	defer span.End()
+	class, crashes, err := c.attempt(ctx, j)
+	switch {
+	case err == nil:
+		return c.done(j, "done")
+	case errors.Is(err, errDuplicate):
+		return c.done(j, "duplicate")
+	}
+	span.SetStatus(codes.Error, string(class))
+	span.SetAttributes(attribute.String(telemetry.AttrErrorType, string(class)))
+	out := c.fail(j, class, crashes, err)
+	c.cleared(j, out.action == actAck)
+	return out
+}
+
+// done is the end of a message that was handled, now or before. A plain handler's mark is cleared here; a
+// transaction has done that itself.
+func (c *Consumer) done(j *job, result string) outcome {
+	if result == "duplicate" || c.opts.Handler == nil {
+		c.cleared(j, true)
+	}
+	if err := c.opts.step("after-commit"); err != nil {
+		return outcome{job: j, action: actDrop}
+	}
+	c.metrics.settled(j.msg.Type, result)
+	return outcome{job: j, action: actAck}
+}
+
+// cleared takes a suspect's run off its mark, for it has ended; with moved the whole mark goes. Should that fail, the
+// message is charged one attempt too many if it ever comes back.
+func (c *Consumer) cleared(j *job, moved bool) {
+	if !j.suspect {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.handlers), rollbackTimeout)
+	defer cancel()
+	err := error(nil)
+	if moved {
+		err = c.inbox.clear(ctx, c.opts.Pool, j.key)
+	} else {
+		err = c.inbox.unmark(ctx, j.key)
+	}
+	if err != nil {
+		c.logFor(c.log.Debug(), j).Err(err).Msg("mark of redelivered message stays")
+	}
+}
+
+// fail decides about a failure and carries the decision out.
+func (c *Consumer) fail(j *job, class resilience.Class, crashes int, err error) outcome {
+	v := judge(class, err, j.msg.Attempts+crashes, c.opts.MaxAttempts)
+	switch v.action {
+	case actReturn:
+		c.metrics.settled(j.msg.Type, "returned")
+		return outcome{job: j, action: actReturn}
+	case actHold:
+		return outcome{job: j, action: actHold, err: err, delay: v.delay}
+	case actDead:
+		return c.bury(j, err, v)
+	default:
+		return c.retry(j, err, v)
+	}
+}
+
+// retry moves a counted copy to the retry tier.
+func (c *Consumer) retry(j *job, err error, v verdict) outcome {
+	tier, late := tierFor(c.opts.Retry, v.attempts, v.delay)
+	copied := c.counted(&j.delivery, err, v)
+	if late {
+		copied.Headers[message.HeaderNotBefore] = time.Now().Add(v.delay).UnixMilli()
+	}
+	c.logFor(c.log.Warn(), j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
+		Dur("delay", max(tier.Delay, v.delay)).Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg("deferred retry")
+	return c.move(j, tier.Queue, copied, "retry", func() { c.metrics.retries.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
+}
+
+// bury moves a counted copy to the dead-letter queue.
+func (c *Consumer) bury(j *job, err error, v verdict) outcome {
+	text := "retries exhausted, sending to DLQ"
+	if v.poison {
+		text = "poison message, sending to DLQ"
+	}
+	c.logFor(c.log.Error(), j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
+		Str(telemetry.FieldReason, message.Clip(err.Error(), message.MaxErrorMessage)).Msg(text)
+	copied := c.counted(&j.delivery, err, v)
+	return c.move(j, c.opts.DeadLetters, copied, "dead-letter", func() { c.metrics.dead.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
+}
+
+// putOff moves an uncounted copy to the retry tier: it came too early, or was held for too long.
+func (c *Consumer) putOff(j *job, wait time.Duration) outcome {
+	tier, _ := tierFor(c.opts.Retry, 1, max(wait, time.Millisecond))
+	return c.move(j, tier.Queue, c.uncounted(&j.delivery), "retry", func() {})
+}
+
+// move publishes the copy and, only when that is confirmed, lets the original be acknowledged.
+func (c *Consumer) move(j *job, queue string, copied amqp.Publishing, step string, moved func()) outcome {
+	if err := c.opts.step("before-" + step); err != nil {
+		return outcome{job: j, action: actDrop}
+	}
+	ctx, cancel := context.WithCancel(c.moves)
+	defer cancel()
+	defer context.AfterFunc(j.from.alive, cancel)()
+	err := c.mover.move(ctx, queue, copied)
+	if rabbit.IsRefused(err) {
+		return c.refused(j, queue, copied, step, moved, err)
+	}
+	if err != nil {
+		return outcome{job: j, action: c.unmoved(j)}
+	}
+	moved()
+	if err := c.opts.step("after-" + step); err != nil {
+		return outcome{job: j, action: actDrop}
+	}
+	c.metrics.settled(j.msg.Type, step)
+	return outcome{job: j, action: actAck}
+}
+
+// unmoved says what becomes of a message whose move was given up.
+func (c *Consumer) unmoved(j *job) action {
+	if j.over() {
+		return actDrop
+	}
+	return actReturn
+}
+
+// refused tries once more with the smallest record of the failure, because the headers that came with the message may
+// have left no room. What cannot be published at all is left to the broker's dead-lettering, whose path was verified.
+func (c *Consumer) refused(j *job, queue string, copied amqp.Publishing, step string, moved func(), why error) outcome {
+	if _, full := copied.Headers[message.HeaderAttemptLog]; full {
+		for _, name := range []string{message.HeaderErrorStack, message.HeaderAttemptLog, message.HeaderErrorMessage} {
+			delete(copied.Headers, name)
+		}
+		return c.move(j, queue, copied, step, moved)
+	}
+	if c.opts.Unverified {
+		c.logFor(c.log.Error(), j).Err(why).Msg("message can be moved nowhere; it is held until this consumer stops")
+		return outcome{job: j, action: actDrop}
+	}
+	c.logFor(c.log.Error(), j).Err(why).Msg("message cannot be published again; the broker moves it to the DLQ without a record")
+	c.metrics.settled(j.msg.Type, "rejected")
+	return outcome{job: j, action: actDiscarded}
+}
+
+// logFor adds the fields that name a message. They come from anywhere, so they are cut.
+func (c *Consumer) logFor(e *zerolog.Event, j *job) *zerolog.Event {
+	return e.Str(telemetry.FieldEventID, message.Clip(j.msg.ID, 255)).Str(telemetry.FieldType, message.Clip(j.msg.Type, 255)).
+		Str(telemetry.FieldKey, message.Clip(j.msg.Key, 255)).Str(telemetry.FieldRequestID, message.Clip(j.msg.RequestID, 128))
+}
+
+// startSpan begins the process span, linked to the one that created the message.
+func (c *Consumer) startSpan(j *job) (context.Context, trace.Span) {
+	return otel.Tracer(telemetry.TracerName).Start(c.handlers, telemetry.SpanName(telemetry.OpProcess, c.opts.Queue),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(telemetry.TraceLinks(j.msg.TraceParent, j.msg.TraceState)...),
+		trace.WithAttributes(
+			attribute.String(telemetry.AttrSystem, telemetry.SystemRabbitMQ), attribute.String(telemetry.AttrOperationName, telemetry.OpProcess),
+			attribute.String(telemetry.AttrOperationType, telemetry.OpProcess), attribute.String(telemetry.AttrDestination, c.opts.Queue),
+			attribute.String(telemetry.AttrMessageID, message.Clip(j.msg.ID, 255)), attribute.String(telemetry.AttrEventType, message.Clip(j.msg.Type, 255)),
+			attribute.Int(telemetry.AttrAttempt, j.msg.Attempts+1), attribute.Int(telemetry.AttrBodySize, len(j.msg.Payload)),
+		))
+}
+
+// tag names the consumer on the management page.
+func (c *Consumer) tag(n uint64) string {
+	return message.Clip(fmt.Sprintf("surefoot consumer %s %s %d", c.opts.Host, c.opts.Version, n), 200)
+}

@@ -1,0 +1,126 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+// Tries inside the process after a deadlock or a serialisation failure, and the wait before the second.
+const (
+	databaseTries = 3
+	databaseWait  = 50 * time.Millisecond
+)
+
+// attempt runs a message once, as the outbox of a failure wants it: alone if it is a suspect, with its deadline, and
+// again at once after a deadlock. It returns the error and its class.
+func (c *Consumer) attempt(ctx context.Context, j *job) (resilience.Class, int, error) {
+	crashes := 0
+	leave, err := c.opts.Solo.enter(ctx, j.suspect)
+	if err != nil {
+		return resilience.ClassShutdown, 0, err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	if j.suspect {
+		if crashes, err = c.mark(ctx, j); err != nil {
+			return c.opts.classOf(ctx, err), crashes, err
+		}
+	}
+	defer c.measure(time.Now())
+	err = c.tries(message.NewContext(ctx, j.msg), j)
+	return c.opts.classOf(ctx, err), crashes, err
+}
+
+// mark charges a suspect before it runs, and refuses to run it when its attempts are used up by crashes.
+func (c *Consumer) mark(ctx context.Context, j *job) (crashes int, err error) {
+	crashes, err = c.inbox.mark(ctx, j.key, lap(j.delivery.Headers))
+	if err == nil && crashes > 0 && j.msg.Attempts+crashes >= c.opts.MaxAttempts {
+		err = &crashError{crashes}
+	}
+	return crashes, errors.Join(err, c.opts.step("after-mark"))
+}
+
+func (c *Consumer) measure(began time.Time) { c.metrics.took(time.Since(began)) }
+
+// tries repeats the whole transaction after a deadlock or a serialisation failure.
+func (c *Consumer) tries(ctx context.Context, j *job) error {
+	for try := 1; ; try++ {
+		err := c.once(ctx, j)
+		if try == databaseTries || c.opts.classOf(ctx, err) != resilience.ClassDatabaseRetry {
+			return err
+		}
+		c.logFor(c.log.Warn(), j).Int("try", try).Str(telemetry.FieldSQLState, resilience.SQLStateOf(err)).Msg("database retry")
+		if !sleep(ctx, jitter(databaseWait<<(try-1))) {
+			return err
+		}
+	}
+}
+
+// once runs the handler once. errDuplicate says that there was nothing to do.
+func (c *Consumer) once(ctx context.Context, j *job) error {
+	if c.opts.Handler == nil {
+		return c.plain(ctx, j)
+	}
+	return c.inbox.inTx(ctx, j.inboxKey(), func(tx pgx.Tx) error {
+		if err := guard(func() error { return c.opts.Handler(ctx, tx, j.msg) }); err != nil {
+			return err
+		}
+		if j.suspect {
+			if err := c.inbox.clear(ctx, tx, j.key); err != nil {
+				return err
+			}
+		}
+		return c.opts.step("before-commit")
+	})
+}
+
+// plain runs a handler that has no transaction, and writes the inbox row afterwards. Should only the row fail, the
+// next try writes the row alone.
+func (c *Consumer) plain(ctx context.Context, j *job) error {
+	if !j.effect {
+		if err := c.plainOnce(ctx, j); err != nil {
+			return err
+		}
+		j.effect = true
+	}
+	if j.inboxKey() == nil {
+		return nil
+	}
+	if err := c.opts.step("before-commit"); err != nil {
+		return err
+	}
+	return c.inbox.remember(ctx, j.key)
+}
+
+func (c *Consumer) plainOnce(ctx context.Context, j *job) error {
+	if j.inboxKey() != nil {
+		known, err := c.inbox.knows(ctx, j.key)
+		if err != nil {
+			return err
+		}
+		if known {
+			return errDuplicate
+		}
+	}
+	return guard(func() error { return c.opts.Plain(ctx, j.msg) })
+}
+
+// guard turns a panic into an error with the stack.
+func guard(handler func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = &PanicError{Value: message.Clip(fmt.Sprint(cause), message.MaxErrorMessage), Stack: string(debug.Stack())}
+		}
+	}()
+	return handler()
+}
