@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -14,7 +15,16 @@ import (
 	"github.com/surefoot-mq/surefoot/watchdog"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(faultVar) != "" {
+		if err := victim(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	testkit.Main(m)
+}
 
 // bench is a database with a table of sagas to watch.
 type bench struct {
@@ -55,9 +65,11 @@ func (b bench) stuck(from, to int) {
 		SELECT i, 'STOCK_RESERVED', now() - interval '1 hour' - i * interval '1 ms' FROM generate_series($1::int, $2::int) AS i`, from, to)
 }
 
-func (b bench) rule() watchdog.Rule {
+func (b bench) rule() watchdog.Rule { return ruleIn(b.Schema) }
+
+func ruleIn(schema string) watchdog.Rule {
 	return watchdog.Rule{
-		Name: "PAYMENT_TIMEOUT", Table: b.Schema + ".sagas", Key: "id", Status: "status", Stuck: []string{"STOCK_RESERVED"},
+		Name: "PAYMENT_TIMEOUT", Table: schema + ".sagas", Key: "id", Status: "status", Stuck: []string{"STOCK_RESERVED"},
 		Clock: "since", Limit: 10 * time.Minute, NewStatus: "CANCELLED", Reason: "PAYMENT_TIMEOUT",
 		EventType: "order.cancelled", ReasonColumn: "reason", ChangedColumn: "changed",
 		Payload: map[string]string{"orderId": "id", "tenant": "tenant", "cents": "cents"},

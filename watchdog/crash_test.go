@@ -1,0 +1,82 @@
+package watchdog_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/fault"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/watchdog"
+)
+
+// Variables that turn this test binary into a watchdog that dies at a named step.
+const (
+	faultVar  = "WATCHDOG_TEST_FAULT"
+	schemaVar = "WATCHDOG_TEST_SCHEMA"
+	urlVar    = "WATCHDOG_TEST_DATABASE_URL"
+)
+
+// victim runs one cycle with a fault armed.
+func victim() error {
+	if err := fault.Arm(os.Getenv(faultVar)); err != nil {
+		return err
+	}
+	pool, err := pg.Open(context.Background(), pg.Options{URL: os.Getenv(urlVar)})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	schema := os.Getenv(schemaVar)
+	w, err := watchdog.New(watchdog.Options{Pool: pool, Schema: schema, Batch: 5, Rules: []watchdog.Rule{ruleIn(schema)}})
+	if err != nil {
+		return err
+	}
+	_, err = w.Once(context.Background())
+	return err
+}
+
+func TestKilledAtEveryStepCancelsEachSagaOnce(t *testing.T) {
+	for _, point := range fault.Points() {
+		if !strings.HasPrefix(point, "watchdog.") {
+			continue
+		}
+		t.Run(point, func(t *testing.T) {
+			b := newBench(t)
+			b.stuck(1, 12)
+			b.refuse(3, 4)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = append(os.Environ(), faultVar+"="+point+":kill@2", schemaVar+"="+b.Schema, urlVar+"="+b.URL)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, string(out))
+			status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			require.True(t, ok)
+			require.Equal(t, syscall.SIGKILL, status.Signal(), "%s was not reached: %s", point, out)
+
+			b.balanced()
+			b.exec(`DROP TRIGGER refuse ON @.sagas; UPDATE @.watchdog_failures SET next_try = now() - interval '1 s'`)
+			b.once(b.watchdog())
+			b.balanced()
+			require.Equal(t, 12, b.count(`SELECT count(*) FROM @.sagas WHERE status = 'CANCELLED'`))
+		})
+	}
+}
+
+// balanced demands one event for each cancelled saga and none for any other.
+func (b bench) balanced() {
+	b.t.Helper()
+	var cancelled, events []string
+	require.NoError(b.t, b.Pool.QueryRow(b.t.Context(), b.in(`SELECT
+		(SELECT coalesce(array_agg(id::text ORDER BY id::text), '{}') FROM @.sagas WHERE status = 'CANCELLED'),
+		(SELECT coalesce(array_agg(key ORDER BY key), '{}') FROM @.outbox)`)).Scan(&cancelled, &events))
+	require.Equal(b.t, cancelled, events, fmt.Sprintf("%d sagas, %d events", len(cancelled), len(events)))
+}
