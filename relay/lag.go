@@ -15,7 +15,10 @@ type lagLane struct {
 // passUnits bounds the keys of one pass.
 const passUnits = 512
 
-// lagPass is one pass over the rows up to the cursor at its start, in one or more statements.
+// lagPass is one statement of the second lane, over the rows up to the cursor at its start. It always begins at
+// or below the first row that each key was left at: a row that became visible since has a higher id than every
+// row of its key that was visible before, because the key's writers take turns. Going on from where the last
+// statement ended instead could miss such a row and take a later one of its key.
 type lagPass struct {
 	pos, to int64
 	units   map[int64]*passUnit
@@ -25,6 +28,7 @@ type lagPass struct {
 
 type passUnit struct {
 	unit    *unit
+	taken   int64 // its last row that was taken
 	skipped int64 // its first row that found no room; none is taken after it
 }
 
@@ -113,19 +117,14 @@ func (s *lanes) startPass() *lagPass {
 	return p
 }
 
-// passed over the rows of one statement of the pass, in order of id; reached tells that it came to the end.
-// It reports whether the pass goes on.
-func (s *lanes) passOver(rows []*row, reached bool) bool {
+// passOver takes the rows of the pass, in order of id; reached tells that these are all up to its end.
+func (s *lanes) passOver(rows []*row, reached bool) {
 	p := s.lag.pass
 	for _, r := range rows {
 		s.passRow(p, r)
 		p.pos = r.id
 	}
-	if reached || s.full() {
-		s.endPass(p, reached)
-		return false
-	}
-	return true
+	s.endPass(p, reached)
 }
 
 func (s *lanes) passRow(p *lagPass, r *row) {
@@ -143,6 +142,7 @@ func (s *lanes) passRow(p *lagPass, r *row) {
 	case pu == nil || pu.unit != r.unit: // asked for by hash alone; not of this pass
 		s.releaseUnit(r.unit)
 	case pu.skipped == 0 && !pu.unit.blocked() && s.room(r):
+		pu.taken = r.id
 		s.take(r)
 		return
 	default:
@@ -154,24 +154,39 @@ func (s *lanes) passRow(p *lagPass, r *row) {
 // endPass decides what lags on: what was skipped in the pass or, by the main lane, since it began.
 func (s *lanes) endPass(p *lagPass, reached bool) {
 	s.lag.pass = nil
-	rest := int64(0)
-	if !reached {
-		rest = p.pos + 1
-	}
 	for _, pu := range p.units {
-		u := pu.unit
-		u.lagFrom = lower(lower(pu.skipped, u.lagNext), rest)
-		if u.lagFrom == 0 {
-			delete(s.lag.units, u)
-			delete(s.lag.free, u)
-			s.releaseUnit(u)
-		} else if pu.skipped == 0 && !reached {
-			s.mayResume(u)
-		}
+		s.endUnit(pu, reached)
 	}
-	if p.loose {
-		s.lag.loose = lower(lower(p.skipped, s.lag.looseNext), rest)
+	if !p.loose {
+		return
 	}
+	s.lag.loose = lower(p.skipped, s.lag.looseNext)
+	if !reached {
+		s.lag.loose = lower(s.lag.loose, p.pos+1)
+		s.lag.looseFree = p.skipped == 0
+	}
+}
+
+func (s *lanes) endUnit(pu *passUnit, reached bool) {
+	u := pu.unit
+	switch {
+	case pu.skipped != 0:
+		u.lagFrom = lower(pu.skipped, u.lagNext)
+		return
+	case reached:
+		u.lagFrom = u.lagNext
+	case pu.taken != 0:
+		u.lagFrom = lower(pu.taken+1, u.lagNext)
+	default:
+		u.lagFrom = lower(u.lagFrom, u.lagNext)
+	}
+	if u.lagFrom != 0 {
+		s.mayResume(u)
+		return
+	}
+	delete(s.lag.units, u)
+	delete(s.lag.free, u)
+	s.releaseUnit(u)
 }
 
 // abandonPass gives up a pass whose statement failed.

@@ -299,6 +299,7 @@ func (s *lanes) forget(r *row) {
 func (s *lanes) nacked(r *row, now time.Time, err error) {
 	s.landed(r)
 	s.setIsolated(r, false)
+	s.probeFailed(r, err, now)
 	s.stop(r.route, err, now)
 	s.again(r)
 }

@@ -93,7 +93,7 @@ func (s *lanes) takeParked(r *row) bool {
 		return false
 	}
 	ref.row, r.parked = r, ref
-	s.place(r)
+	r.route = s.routeOf(r) // and no unit: it does not wait in its key's queue
 	r.route.refs++
 	s.waiting++
 	s.waitingBytes += r.size()

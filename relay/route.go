@@ -181,13 +181,18 @@ func (s *lanes) returnedBy(r *row, err error, now time.Time) {
 		t.suspects = append(t.suspects, r)
 		return
 	}
-	if t.probing == r {
-		t.probing = nil
-		t.gate.stop(err, now, s.limits)
-	}
+	s.probeFailed(r, err, now)
 	r.returned, r.passes = true, t.passes
 	s.stop(t, err, now)
 	s.wait(r)
+}
+
+// probeFailed makes the route of a probe wait longer for the next one.
+func (s *lanes) probeFailed(r *row, err error, now time.Time) {
+	if t := r.route; t.probing == r {
+		t.probing = nil
+		t.gate.stop(err, now, s.limits)
+	}
 }
 
 // closeExchange stops all routes of an exchange that is missing or forbidden.
@@ -311,10 +316,7 @@ func (s *lanes) expire(now time.Time) {
 		s.landed(r)
 		r.overdue = true
 		s.overdue++
-		if r.route.probing == r {
-			r.route.probing = nil
-			r.route.gate.stop(errConfirmLate, now, s.limits)
-		}
+		s.probeFailed(r, errConfirmLate, now)
 		s.stop(r.route, errConfirmLate, now)
 		r.route.slow = true
 	}

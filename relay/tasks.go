@@ -277,10 +277,7 @@ func (s *shard) pass(ctx context.Context) {
 	if s.passing {
 		return
 	}
-	p := s.lanes.lag.pass
-	if p == nil {
-		p = s.lanes.startPass()
-	}
+	p := s.lanes.startPass()
 	if p == nil {
 		return
 	}

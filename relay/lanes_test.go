@@ -1,0 +1,390 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// model is a database and a broker of a few maps around real lanes. Snapshots are numbers: a row is visible in
+// all from the one at its commit on. Rows of a key commit in the order of their ids, as serialised writers do.
+type model struct {
+	t         *rapid.T
+	l         *lanes
+	now       time.Time
+	version   int
+	nextID    int64
+	open      []*modelRow // drawn, not committed
+	table     map[int64]*modelRow
+	parked    map[int64]*modelRow
+	closed    map[string]bool // routes without a queue
+	flying    []*row
+	lastFirst map[string]int64 // of each key: the highest row that was confirmed
+	confirmed map[int64]bool
+	committed int
+	discarded map[int64]bool
+	finishing bool
+}
+
+type modelRow struct {
+	id        int64
+	key       string
+	route     string
+	poison    bool
+	committed int
+}
+
+func newModel(t *rapid.T, strict bool) *model {
+	limits := limits{
+		strict: strict, window: 6, windowBytes: 1 << 20, maxWaiting: 12, maxSettling: 24, perKey: 3, lagging: 1000, attempts: 3,
+		probeMin: time.Second, probeMax: 4 * time.Second, confirm: 10 * time.Second,
+	}
+	return &model{
+		t: t, l: newLanes(0, "x", limits), now: time.Now(), table: map[int64]*modelRow{}, parked: map[int64]*modelRow{},
+		closed: map[string]bool{}, lastFirst: map[string]int64{}, confirmed: map[int64]bool{}, discarded: map[int64]bool{},
+	}
+}
+
+func (m *model) row(r *modelRow, late bool) *row {
+	hash := r.id << 20
+	if r.key != "" {
+		hash = int64(r.key[0])
+	}
+	return &row{id: r.id, hash: hash, late: late, msg: message.Message{ID: fmt.Sprint(r.id), Key: r.key, Type: r.route}}
+}
+
+// draw takes ids for rows of one transaction.
+func (m *model) draw() {
+	for range rapid.IntRange(1, 8).Draw(m.t, "rows") {
+		m.nextID++
+		m.open = append(m.open, &modelRow{
+			id: m.nextID, key: rapid.SampledFrom([]string{"a", "b", "c", "d", ""}).Draw(m.t, "key"),
+			route: rapid.SampledFrom([]string{"r1", "r2"}).Draw(m.t, "route"), poison: rapid.IntRange(0, 19).Draw(m.t, "poison") == 0,
+		})
+	}
+}
+
+// commit makes drawn rows visible, of each key the first ones first.
+func (m *model) commit(all bool) {
+	m.version++
+	held := map[string]bool{}
+	var rest []*modelRow
+	for _, r := range m.open {
+		if held[r.key] || !all && rapid.Bool().Draw(m.t, "later") {
+			held[r.key] = r.key != ""
+			rest = append(rest, r)
+			continue
+		}
+		r.committed = m.version
+		m.table[r.id] = r
+		m.committed++
+	}
+	m.open = rest
+}
+
+func (m *model) visible(from int64, match func(*modelRow) bool) []*modelRow {
+	var rows []*modelRow
+	for _, r := range m.table {
+		if r.id > from && match(r) {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *modelRow) int { return int(a.id - b.id) })
+	return rows
+}
+
+// read is one page of the main lane.
+func (m *model) read() {
+	room := min(m.l.window, m.l.maxWaiting-m.l.waiting)
+	if room < 1 || m.l.mustMark {
+		m.mark()
+		return
+	}
+	m.l.ghosts[mainRead].begin()
+	seen, _ := strconv.Atoi(m.l.snapshot)
+	cursor := m.l.cursor
+	p := page{snapshot: fmt.Sprint(m.version), last: m.nextID}
+	if m.l.snapshot != "" {
+		late := m.visible(0, func(r *modelRow) bool { return r.id <= cursor && r.committed > seen })
+		p.overflow = len(late) > room
+		for _, r := range late {
+			p.rows = append(p.rows, m.row(r, true))
+		}
+	}
+	tail := m.visible(cursor, func(*modelRow) bool { return true })
+	p.full = len(tail) > room
+	for _, r := range tail[:min(len(tail), room)] {
+		p.rows = append(p.rows, m.row(r, false))
+	}
+	if m.chance("settle during the read") {
+		m.settle()
+	}
+	m.l.applyPage(p)
+}
+
+// chance is a draw, except at the end, which must not depend on luck.
+func (m *model) chance(what string) bool { return !m.finishing && rapid.Bool().Draw(m.t, what) }
+
+func (m *model) mark() {
+	if !m.l.mustMark {
+		return
+	}
+	seen, _ := strconv.Atoi(m.l.snapshot)
+	cursor := m.l.cursor
+	marks := map[int64]mark{}
+	for _, r := range m.visible(0, func(r *modelRow) bool { return r.id <= cursor && r.committed > seen }) {
+		row := m.row(r, true)
+		hash := row.hash
+		if r.key == "" {
+			hash = 0
+		}
+		if old, has := marks[hash]; !has || r.id < old.id {
+			marks[hash] = mark{hash: hash, id: r.id, keyed: r.key != ""}
+		}
+	}
+	var list []mark
+	for _, k := range marks {
+		list = append(list, k)
+	}
+	m.l.applyMarks(list, fmt.Sprint(m.version))
+}
+
+// pass is one statement of the second lane; the main lane may read and settle while it is under way.
+func (m *model) pass() {
+	m.l.armAll()
+	p := m.l.startPass()
+	if p == nil {
+		return
+	}
+	m.l.ghosts[lagRead].begin()
+	var rows []*row
+	found := m.visible(p.pos, func(r *modelRow) bool {
+		_, wanted := p.units[m.row(r, false).hash]
+		return r.id <= p.to && (r.key == "" && p.loose || r.key != "" && wanted)
+	})
+	n := 5
+	if !m.finishing {
+		n = rapid.IntRange(1, 5).Draw(m.t, "pass")
+	}
+	for _, r := range found[:min(n, len(found))] {
+		rows = append(rows, m.row(r, false))
+	}
+	if m.chance("settle during the pass") {
+		m.settle()
+	}
+	if m.chance("read during the pass") {
+		m.read()
+	}
+	m.l.passOver(rows, len(found) < n)
+	m.l.ghosts[lagRead].end()
+}
+
+// publish hands rows to the broker; a poisoned one is refused.
+func (m *model) publish() {
+	for {
+		r := m.l.next()
+		if r == nil {
+			break
+		}
+		of := m.table[r.id]
+		if r.parked != nil {
+			of = m.parked[r.id]
+		}
+		require.NotNil(m.t, of, "row %d is published but not in its table", r.id)
+		if of.poison {
+			m.l.bad(r, reasonRefused, errors.New("poison"))
+			continue
+		}
+		m.l.sent(r, m.now)
+		m.flying = append(m.flying, r)
+	}
+	m.park()
+}
+
+func (m *model) park() {
+	for _, v := range m.l.out.bad {
+		r := v.row
+		if r.parked != nil {
+			m.l.failedAgain(r.parked, r.parked.attempts+1 >= m.l.attempts, m.now.Add(time.Second))
+			continue
+		}
+		m.parked[r.id] = m.table[r.id]
+		delete(m.table, r.id)
+		m.l.moved(r, &parkedRef{id: r.id, hash: r.hash, keyed: r.unit != nil, attempts: 1, due: m.now.Add(time.Second)})
+	}
+	m.l.out.bad = nil
+	m.l.out.notes = nil
+}
+
+// answer gives some of the flying rows their outcome, in the order of publishing within a route.
+func (m *model) answer(all bool) {
+	flying := m.flying
+	m.flying = nil
+	for _, r := range flying {
+		if !all && rapid.Bool().Draw(m.t, "unanswered") {
+			m.flying = append(m.flying, r)
+			continue
+		}
+		switch {
+		case m.closed[r.msg.Type]:
+			m.l.returnedBy(r, errors.New("no route"), m.now)
+		case !all && rapid.IntRange(0, 9).Draw(m.t, "nack") == 0:
+			m.l.nacked(r, m.now, errors.New("nack"))
+		default:
+			m.confirm(r)
+		}
+	}
+	m.park()
+}
+
+func (m *model) confirm(r *row) {
+	if m.l.strict && r.msg.Key != "" && !m.confirmed[r.id] {
+		require.Greater(m.t, r.id, m.lastFirst[r.msg.Key], "key %s out of order", r.msg.Key)
+		m.lastFirst[r.msg.Key] = r.id
+	}
+	m.confirmed[r.id] = true
+	m.l.confirmed(r)
+}
+
+func (m *model) settle() {
+	rows := m.l.out.settle
+	m.l.out.settle = nil
+	var plain []*row
+	for _, r := range rows {
+		if r.parked != nil {
+			delete(m.parked, r.id)
+			m.l.unparked(r.parked)
+			continue
+		}
+		delete(m.table, r.id)
+		plain = append(plain, r)
+	}
+	m.l.settled(plain)
+}
+
+// lose ends the channel; some of what was flying had reached the broker.
+func (m *model) lose() {
+	m.flying = nil
+	m.l.lost(rapid.Bool().Draw(m.t, "suspect"))
+}
+
+// tick lets time pass: routes probe, parked rows come due, an operator mends dead ones.
+func (m *model) tick() {
+	m.now = m.now.Add(time.Second)
+	m.l.probeRoutes(m.now)
+	for _, id := range m.l.dueParked(m.now, 8) {
+		r := m.row(m.parked[id], false)
+		require.True(m.t, m.l.takeParked(r))
+	}
+}
+
+func (m *model) operator(mend bool) {
+	for id, r := range m.parked {
+		ref := m.l.parked.refs[id]
+		if ref != nil && (!ref.dead || ref.busy) {
+			continue
+		}
+		if mend {
+			r.poison = false
+			m.l.revive(id, m.row(r, false).hash, r.key != "")
+			continue
+		}
+		m.discarded[id] = true
+		delete(m.parked, id)
+		if ref != nil {
+			m.l.unparked(ref)
+		}
+	}
+}
+
+// restart is a new owner: only the tables are left.
+func (m *model) restart() {
+	old := m.l
+	m.l = newLanes(0, "x", old.limits)
+	m.flying = nil
+	var refs []*parkedRef
+	for id, r := range m.parked {
+		refs = append(refs, &parkedRef{id: id, hash: m.row(r, false).hash, keyed: r.key != "", attempts: 1, due: m.now})
+	}
+	m.l.loadParked(refs)
+}
+
+func (m *model) sweep() {
+	seen, _ := strconv.Atoi(m.l.snapshot)
+	var rows []found
+	for _, r := range m.visible(0, func(r *modelRow) bool { return r.id <= m.l.cursor && r.committed <= seen }) {
+		rows = append(rows, found{id: r.id, hash: m.row(r, false).hash, keyed: r.key != ""})
+	}
+	require.Zero(m.t, m.l.applySweep(rows), "the sweep must never find anything")
+}
+
+// finish lets everything work and requires that everything arrives.
+func (m *model) finish() {
+	m.finishing = true
+	m.commit(true)
+	clear(m.closed)
+	for i := 0; len(m.table)+len(m.parked) > 0; i++ {
+		require.Less(m.t, i, 2000, "rows that never leave: table %d parked %d cursor %d lag %d waiting %d flying %d ready %d",
+			len(m.table), len(m.parked), m.l.cursor, m.l.lag.size(), m.l.waiting, m.l.flying, m.l.ready.count)
+		m.read()
+		m.mark()
+		m.pass()
+		m.publish()
+		m.answer(true)
+		m.settle()
+		m.tick()
+		m.operator(i%2 == 0)
+	}
+	m.drainPass()
+	require.Equal(m.t, m.committed, len(m.confirmed)+len(m.discarded), "every row is published or was discarded")
+	require.Zero(m.t, m.l.waiting+m.l.flying+m.l.settling+m.l.overdue+m.l.isolated+m.l.stalled, "all counts return to zero")
+	require.Zero(m.t, m.l.waitingBytes+m.l.flyingBytes)
+	require.Empty(m.t, m.l.rows)
+	require.Empty(m.t, m.l.units, "no key is remembered without need")
+}
+
+func (m *model) drainPass() {
+	for range 10 {
+		m.l.armAll()
+		m.pass()
+	}
+}
+
+func TestLanesLoseNothingAndKeepTheOrderOfKeys(t *testing.T) {
+	t.Parallel()
+	for _, strict := range []bool{true, false} {
+		t.Run(fmt.Sprintf("strict=%v", strict), rapid.MakeCheck(func(t *rapid.T) {
+			m := newModel(t, strict)
+			t.Repeat(map[string]func(*rapid.T){
+				"draw":       func(t *rapid.T) { m.t = t; m.draw() },
+				"commit":     func(t *rapid.T) { m.t = t; m.commit(false) },
+				"read":       func(t *rapid.T) { m.t = t; m.read() },
+				"read again": func(t *rapid.T) { m.t = t; m.read() },
+				"mark":       func(t *rapid.T) { m.t = t; m.mark() },
+				"pass":       func(t *rapid.T) { m.t = t; m.pass() },
+				"publish":    func(t *rapid.T) { m.t = t; m.publish() },
+				"answer":     func(t *rapid.T) { m.t = t; m.answer(false) },
+				"settle":     func(t *rapid.T) { m.t = t; m.settle() },
+				"lose":       func(t *rapid.T) { m.t = t; m.lose() },
+				"reset":      func(*rapid.T) { m.l.reset() },
+				"tick":       func(t *rapid.T) { m.t = t; m.tick() },
+				"operator":   func(t *rapid.T) { m.t = t; m.operator(rapid.Bool().Draw(t, "mend")) },
+				"restart":    func(t *rapid.T) { m.t = t; m.restart() },
+				"sweep":      func(t *rapid.T) { m.t = t; m.sweep() },
+				"close": func(t *rapid.T) {
+					m.closed[rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "route")] = rapid.Bool().Draw(t, "closed")
+				},
+			})
+			m.t = t
+			m.finish()
+		}))
+	}
+}
