@@ -28,7 +28,6 @@ func (c *Config) check(r *reader) {
 	c.Tracing.check(r)
 	c.Relay.check(r)
 	checkTopology(r, c.Topology)
-	c.Consume.check(r)
 	within(r, "inbox.retention", c.Inbox.Retention, time.Minute, 10*365*24*time.Hour)
 	c.Watchdog.check(r)
 	within(r, "shutdown.timeout", c.Shutdown.Timeout, time.Second, 10*time.Minute)
@@ -136,15 +135,6 @@ func checkTopology(r *reader, spec topology.Spec) {
 	for _, fault := range faults {
 		if key := "topology." + fault.Key; !r.failed(key) {
 			r.wrong(key, "%s", fault.Problem)
-		}
-	}
-}
-
-func (c *Consume) check(r *reader) {
-	for _, queue := range sortedKeys(c.Targets) {
-		key := fmt.Sprintf("consume.targets[%s]", queue)
-		if exec := c.Targets[queue].Exec; (len(exec) == 0 || exec[0] == "") && !r.failed(key+".exec") {
-			r.wrong(key, "needs exec: the program and its arguments as a list")
 		}
 	}
 }

@@ -16,7 +16,6 @@ type Config struct {
 	Tracing  Tracing       `yaml:"tracing"`
 	Relay    Relay         `yaml:"relay"`
 	Topology topology.Spec `yaml:"topology"`
-	Consume  Consume       `yaml:"consume"`
 	Inbox    Inbox         `yaml:"inbox"`
 	Watchdog Watchdog      `yaml:"watchdog"`
 	Shutdown Shutdown      `yaml:"shutdown"`
@@ -91,6 +90,8 @@ type Relay struct {
 	// ListenURL reaches the database directly, not through a pooler, to be woken by NOTIFY. Default: none,
 	// rows wait up to poll_max.
 	ListenURL URL `yaml:"listen_url"`
+	// ListenURLFile is a file that holds ListenURL. Default: none.
+	ListenURLFile string `yaml:"listen_url_file"`
 	// Lease is how long a silent owner keeps a shard; renewed at a third. Default 10s.
 	Lease time.Duration `yaml:"lease"`
 	// Window is the most unconfirmed messages per shard. Default 2000.
@@ -110,18 +111,6 @@ type Relay struct {
 	// OnPoison says what happens to the later rows of a bad row's key: strict holds them back, skip lets
 	// them pass. Default strict.
 	OnPoison string `yaml:"on_poison"`
-}
-
-// Consume says which queues this binary serves itself.
-type Consume struct {
-	// Targets are the programs that handle messages, by queue. Default: none.
-	Targets map[string]Target `yaml:"targets"`
-}
-
-// Target is a program that handles the messages of one queue.
-type Target struct {
-	// Exec is the program and its arguments. Required.
-	Exec []string `yaml:"exec"`
 }
 
 // Inbox says how long handled messages are remembered.

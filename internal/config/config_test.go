@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -94,17 +95,33 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 	got, err := load(string(text))
 	require.NoError(t, err)
 
+	var documented any
+	require.NoError(t, yaml.Unmarshal(text, &documented))
 	for _, key := range keys(reflect.TypeFor[config.Config](), "") {
-		name := key[strings.LastIndexAny(key, ".]")+1:]
-		require.Regexp(t, `(?m)^[-# ]*`+name+`: ?`, string(text), "%s is not in testdata/surefoot.yaml", key)
+		if strings.HasSuffix(key, "url_file") { // excludes the url that the file shows
+			require.Contains(t, string(text), "\n  # "+key[strings.Index(key, ".")+1:]+": ")
+			continue
+		}
+		require.True(t, contains(documented, strings.Split(key, ".")), "%s is not in testdata/surefoot.yaml", key)
 	}
 	got.Database.URL, got.AMQP.URL, got.AMQP.ManagementURL = "", "", ""
-	require.NotEmpty(t, got.Watchdog.Rules)
-	require.NotEmpty(t, got.Consume.Targets)
-	require.NotEmpty(t, got.Topology.Queues)
-	got.Watchdog.Rules, got.Consume.Targets, got.Topology = nil, nil, topology.Spec{}
+	got.Watchdog.Rules, got.Topology = nil, topology.Spec{}
 	want := config.Default()
 	require.Equal(t, &want, got, "the file documents a default that is not the default")
+}
+
+// contains tells whether a path of keys leads to something; [] is a list's first element.
+func contains(node any, path []string) bool {
+	if len(path) == 0 {
+		return true
+	}
+	section, _ := node.(map[string]any)
+	name, isList := strings.CutSuffix(path[0], "[]")
+	next, ok := section[name]
+	if list, _ := next.([]any); isList && len(list) > 0 {
+		next = list[0]
+	}
+	return ok && contains(next, path[1:])
 }
 
 // keys are the paths of all keys below a type, those in lists and maps included.
@@ -118,7 +135,7 @@ func keys(of reflect.Type, path string) []string {
 		at := strings.TrimPrefix(path+"."+name, ".")
 		found = append(found, at)
 		inner := of.Field(i).Type
-		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
+		if inner.Kind() == reflect.Slice {
 			inner, at = inner.Elem(), at+"[]"
 		}
 		if inner.Kind() == reflect.Pointer {
@@ -131,19 +148,21 @@ func keys(of reflect.Type, path string) []string {
 	return found
 }
 
-func TestEveryDocumentedListAndMapArrives(t *testing.T) {
+func TestEveryDocumentedListArrives(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/surefoot.yaml")
 	require.NoError(t, err)
 	got, err := load(string(text))
 	require.NoError(t, err)
-	require.Equal(t, []string{"/usr/local/bin/print-invoice", "--once"}, got.Consume.Targets["orders.invoices"].Exec)
 	require.Len(t, got.Watchdog.Rules, 1)
-	for _, item := range []reflect.Value{reflect.ValueOf(got.Watchdog.Rules[0]), reflect.ValueOf(got.Topology.Queues[0])} {
-		for i := range item.NumField() {
-			require.False(t, item.Field(i).IsZero(), "%s did not arrive", item.Type().Field(i).Name)
+	require.Len(t, got.Topology.Queues, 1)
+	for _, element := range []reflect.Value{reflect.ValueOf(got.Watchdog.Rules[0]), reflect.ValueOf(got.Topology.Queues[0])} {
+		for i := range element.NumField() {
+			require.False(t, element.Field(i).IsZero(), "%s did not arrive", element.Type().Field(i).Name)
 		}
 	}
+	require.Equal(t, map[string]string{"customer": "customer_id"}, got.Watchdog.Rules[0].Payload)
+	require.Equal(t, []string{"/usr/local/bin/saga", "--once"}, got.Topology.Queues[0].Target.Exec)
 }
 
 func TestEveryLeafHasAVariableOfItsOwn(t *testing.T) {

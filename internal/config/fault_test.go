@@ -106,10 +106,6 @@ func TestFaults(t *testing.T) {
 			"relay: {shards: 4}\n---\nrelay: {shards: 5}\n",
 			[]string{"surefoot.yaml: holds several documents: put everything into one"},
 		},
-		"program missing": {
-			"consume:\n  targets:\n    orders.saga: {exec: []}\n",
-			[]string{"surefoot.yaml:3: consume.targets[orders.saga]: needs exec: the program and its arguments as a list"},
-		},
 		"two rules of one name": {
 			"watchdog:\n  rules:\n" +
 				"    - {name: a, table: s.t, key: k, status: s, stuck: [x], clock: c, limit: 1m, new_status: y, reason: R, event_type: e}\n" +

@@ -18,7 +18,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add("relay: {lease: 10s, window_bytes: 1KiB}\n")
 	f.Add("a: &a [*a]\n<<: *a\n? [x]\n: !!str 5\n")
 	f.Add("relay:\n\tlease: |\n  x\n---\n...\n")
-	f.Add("consume: {targets: {1: {exec: [a]}, true: null}}")
+	f.Add("watchdog: {rules: [{payload: {1: a, true: null}}]}")
 	f.Fuzz(func(t *testing.T, text string) {
 		const secret = "vErYsEcReT"
 		// The password stands where the text of the file may cut it in any way.

@@ -16,7 +16,7 @@ type secret struct {
 	key      string
 	url      *URL
 	file     *string
-	fallback string
+	fallback string // the variable that other programs use; "" is none
 }
 
 func (c *Config) secrets() []secret {
@@ -24,6 +24,7 @@ func (c *Config) secrets() []secret {
 		{"database.url", &c.Database.URL, &c.Database.URLFile, "DATABASE_URL"},
 		{"amqp.url", &c.AMQP.URL, &c.AMQP.URLFile, "AMQP_URL"},
 		{"amqp.management_url", &c.AMQP.ManagementURL, &c.AMQP.ManagementURLFile, "MANAGEMENT_URL"},
+		{"relay.listen_url", &c.Relay.ListenURL, &c.Relay.ListenURLFile, ""},
 	}
 }
 
@@ -80,6 +81,9 @@ func (r *reader) failed(key string) bool {
 }
 
 func (r *reader) fallBack(secret secret, environ map[string]string) {
+	if secret.fallback == "" {
+		return
+	}
 	if text := environ[secret.fallback]; text != "" {
 		*secret.url = URL(text)
 		r.set(secret.key, secret.fallback)
