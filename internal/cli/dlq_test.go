@@ -1,0 +1,210 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/cli"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+const dlqConfig = `
+topology:
+  exchange: shop.events
+  queues:
+    - {name: orders.saga, owner: team-orders, runbook: docs/runbooks/dlq.md}
+`
+
+// dlqStage is a vhost with a work queue and its dead-letter queue, and a schema.
+type dlqStage struct {
+	*testing.T
+	db     testkit.DB
+	broker testkit.AMQP
+	ch     *amqp.Channel
+}
+
+func newDLQStage(t *testing.T) *dlqStage {
+	t.Helper()
+	s := &dlqStage{T: t, db: testkit.Database(t), broker: testkit.Broker(t)}
+	conn, err := amqp.Dial(s.broker.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	s.ch, err = conn.Channel()
+	require.NoError(t, err)
+	for _, name := range []string{"orders.saga", "orders.saga.dlq"} {
+		_, err = s.ch.QueueDeclare(name, true, false, false, false, amqp.Table{
+			"x-queue-type": "quorum", "x-delivery-limit": int32(1_000_000),
+		})
+		require.NoError(t, err)
+	}
+	return s
+}
+
+func (s *dlqStage) letter(id, typ, text string) {
+	s.Helper()
+	h := amqp.Table{"tenant": "acme"}
+	message.SetOrigin(h, message.Origin{Exchange: "shop.events", RoutingKey: typ, Queue: "orders.saga"})
+	message.Failure{Class: "transient", Type: "*http.Error", Message: text, Stack: "main.go:1"}.Write(h, 5)
+	before := s.depth("orders.saga.dlq")
+	require.NoError(s, s.ch.PublishWithContext(s.Context(), "", "orders.saga.dlq", true, false,
+		amqp.Publishing{MessageId: id, Type: typ, Headers: h, DeliveryMode: amqp.Persistent, Body: []byte("{\"text\":\"" + text + "\"}")}))
+	testkit.Eventually(s, 10*time.Second, "the letter", func() bool { return s.depth("orders.saga.dlq") == before+1 })
+}
+
+func (s *dlqStage) depth(queue string) int {
+	s.Helper()
+	q, err := s.ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	require.NoError(s, err)
+	return q.Messages
+}
+
+func (s *dlqStage) env() cli.Env {
+	e := env(dlqConfig)
+	e.Environ = []string{
+		"SUREFOOT_DATABASE_URL=" + s.db.URL, "SUREFOOT_SCHEMA=" + s.db.Schema,
+		"SUREFOOT_AMQP_URL=" + s.broker.URL, "SUREFOOT_MANAGEMENT_URL=" + s.broker.ManagementURL,
+	}
+	return e
+}
+
+func (s *dlqStage) run(args ...string) result {
+	s.Helper()
+	return run(s.T, s.env(), append([]string{"dlq"}, args...)...)
+}
+
+func TestDLQFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	s := newDLQStage(t)
+	s.letter("one", "order.paid", "\x1b[31mred\u202e")
+	s.letter("two", "order.cancelled", "provider said 503")
+
+	got := s.run("ls", "-o", "json")
+	require.Zero(t, got.code, got.stderr)
+	var depths []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &depths))
+	require.Equal(t, []any{"orders.saga.dlq", 2.0, "team-orders"}, []any{depths[0]["dlq"], depths[0]["letters"], depths[0]["owner"]})
+
+	got = s.run("show", "--queue", "orders.saga")
+	require.Zero(t, got.code, got.stderr)
+	require.NotContains(t, got.stdout, "\x1b")
+	require.NotContains(t, got.stdout, "\u202e")
+	require.Contains(t, got.stdout, `\x1b[31mred`)
+	require.Contains(t, got.stdout, "header tenant")
+	require.Contains(t, got.stdout, "attempt 5")
+	for _, format := range []string{"json", "jsonl", "name"} {
+		got = s.run("show", "--queue", "orders.saga", "--id", "two", "--payload", "all", "-o", format)
+		require.Zero(t, got.code, got.stderr)
+		require.Contains(t, got.stdout, "two")
+		require.NotContains(t, got.stdout, "one")
+	}
+
+	got = s.run("redrive", "--queue", "orders.saga", "--dry-run", "-o", "json")
+	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stdout, `"done": 2`)
+	got = s.run("redrive", "--queue", "orders.saga", "--type", "order.cancelled")
+	require.Equal(t, cli.ExitUsage, got.code)
+	require.Contains(t, got.stderr, "redrive 1 message of orders.saga.dlq to orders.saga?")
+	require.Equal(t, 2, s.depth("orders.saga.dlq"))
+
+	got = s.run("redrive", "--queue", "orders.saga.dlq", "--type", "order.cancelled", "--yes", "--rate", "50/s")
+	require.Zero(t, got.code, got.stderr)
+	require.Equal(t, []int{1, 1}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
+	require.Contains(t, got.stderr, "reprocessed from DLQ")
+
+	require.Equal(t, cli.ExitUsage, s.run("discard", "--queue", "orders.saga", "--yes").code)
+	got = s.run("discard", "--queue", "orders.saga", "--since", "1h", "--reason", "refunded by hand", "--yes")
+	require.Zero(t, got.code, got.stderr)
+	require.Zero(t, s.depth("orders.saga.dlq"))
+	var reason string
+	require.NoError(t, s.db.Pool.QueryRow(t.Context(), "SELECT reason FROM "+s.db.Schema+".audit WHERE outcome = 'discarded'").Scan(&reason))
+	require.Equal(t, "refunded by hand", reason)
+}
+
+func TestDLQRefusals(t *testing.T) {
+	t.Parallel()
+	s := newDLQStage(t)
+	s.letter("one", "order.paid", "x")
+	_, err := s.ch.QueueDelete("orders.saga", false, false, false)
+	require.NoError(t, err)
+	away := s.env()
+	away.Environ = append(away.Environ, "SUREFOOT_AMQP_URL=amqp://guest:guest@127.0.0.1:1/")
+	wrong := s.env()
+	wrong.Environ = append(wrong.Environ, "SUREFOOT_AMQP_URL="+strings.Replace(s.broker.URL, "://", "://nobody-", 1))
+	for name, c := range map[string]struct {
+		env  cli.Env
+		args []string
+		code int
+		want string
+	}{
+		"no queue":       {s.env(), []string{"redrive", "--yes"}, cli.ExitUsage, "--queue is required"},
+		"unknown queue":  {s.env(), []string{"redrive", "--queue", "nowhere", "--yes"}, cli.ExitFailed, "no such dead-letter queue: nowhere.dlq"},
+		"missing target": {s.env(), []string{"redrive", "--queue", "orders.saga", "--yes"}, cli.ExitFailed, "no such work queue: orders.saga"},
+		"bad time":       {s.env(), []string{"show", "--queue", "orders.saga", "--since", "yesterday"}, cli.ExitUsage, "--since"},
+		"bad rate":       {s.env(), []string{"redrive", "--queue", "orders.saga", "--rate", "fast"}, cli.ExitUsage, "--rate"},
+		"too many":       {s.env(), []string{"show", "--queue", "orders.saga", "--limit", "5000"}, cli.ExitUsage, "1 to 1000"},
+		"broker away":    {away, []string{"redrive", "--queue", "orders.saga", "--yes"}, cli.ExitUnreachable, "127.0.0.1:1"},
+		"wrong user":     {wrong, []string{"ls"}, cli.ExitDenied, "nobody-"},
+	} {
+		got := run(t, c.env, append([]string{"dlq"}, c.args...)...)
+		require.Equal(t, c.code, got.code, "%s: %s", name, got.stderr)
+		require.Contains(t, got.stderr, c.want, name)
+		require.Empty(t, got.stdout, name)
+	}
+	require.Equal(t, 1, s.depth("orders.saga.dlq"))
+}
+
+// A target that fills up in the middle: what fits is moved, the rest stays, and the exit code says so.
+func TestDLQRedrivePartly(t *testing.T) {
+	t.Parallel()
+	s := newDLQStage(t)
+	_, err := s.ch.QueueDelete("orders.saga", false, false, false)
+	require.NoError(t, err)
+	_, err = s.ch.QueueDeclare("orders.saga", true, false, false, false, amqp.Table{
+		"x-queue-type": "classic", "x-max-length": int32(2), "x-overflow": "reject-publish",
+	})
+	require.NoError(t, err)
+	for _, id := range []string{"1", "2", "3", "4"} {
+		s.letter(id, "order.paid", "x")
+	}
+	got := s.run("redrive", "--queue", "orders.saga", "--yes", "--rate", "20/s")
+	require.Equal(t, cli.ExitPartly, got.code, got.stderr)
+	require.Contains(t, got.stderr, "did not take the message")
+	require.Equal(t, []int{2, 2}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
+}
+
+// The runbook's script is the same in the runbook's words.
+func TestReprocessDLQScript(t *testing.T) {
+	t.Parallel()
+	s := newDLQStage(t)
+	s.letter("one", "order.paid", "x")
+	s.letter("two", "order.cancelled", "x")
+	script := func(args ...string) (string, int) {
+		cmd := exec.CommandContext(t.Context(), "../../scripts/reprocess-dlq", args...)
+		cmd.Dir = t.TempDir()
+		abs, err := os.Getwd()
+		require.NoError(t, err)
+		cmd.Path = abs + "/../../scripts/reprocess-dlq"
+		cmd.Env = append(os.Environ(), append(s.env().Environ, "SUREFOOT_BIN="+testkit.Binary(t))...)
+		out, _ := cmd.CombinedOutput()
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	out, code := script("--queue", "orders.saga")
+	require.Equal(t, 2, code, out)
+	out, code = script("--queue", "orders.saga", "--max", "50", "--event-filter", "order.cancelled")
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, "give --yes")
+	out, code = script("--queue", "orders.saga.dlq", "--max", "50", "--event-filter", "order.cancelled", "--yes")
+	require.Zero(t, code, out)
+	require.Equal(t, []int{1, 1}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
+	out, code = script("--queue", "orders.saga.dlq", "--max", "50", "--discard", "--reason", "refunded: see ticket 7", "--yes")
+	require.Zero(t, code, out)
+	require.Zero(t, s.depth("orders.saga.dlq"))
+}
