@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -25,7 +26,7 @@ const (
 // When ctx ends no further transaction is begun; the one in flight may take DrainTimeout and is then rolled
 // back.
 func (w *Watchdog) Run(ctx context.Context) error {
-	work, release := drainContext(ctx, w.options.DrainTimeout)
+	work, release := w.drainContext(ctx)
 	defer release()
 	if err := w.start(ctx); err != nil {
 		return err
@@ -40,18 +41,19 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	return nil
 }
 
-// drainContext returns a context that ends d after ctx. Release frees it and waits for its goroutine.
-func drainContext(ctx context.Context, d time.Duration) (work context.Context, release func()) {
+// drainContext returns a context that ends DrainTimeout after ctx. Release frees it and waits for its goroutine.
+func (w *Watchdog) drainContext(ctx context.Context) (work context.Context, release func()) {
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	go func() {
+		defer telemetry.FatalOnPanic(w.options.Logger)
 		defer close(done)
 		select {
 		case <-ctx.Done():
 		case <-work.Done():
 			return
 		}
-		if wait(work, d) {
+		if wait(work, w.options.DrainTimeout) {
 			cancel(resilience.ErrShutdown)
 		}
 	}()
