@@ -63,7 +63,7 @@ type Deps struct {
 
 // Roles are all the roles of this program, in the order in which they are started.
 func Roles() []Role {
-	return []Role{relayRole(), watchdogRole()}
+	return []Role{relayRole(), consumeRole(), watchdogRole()}
 }
 
 // ErrNothingToRun is returned by Run when the configuration has no role.

@@ -13,6 +13,7 @@ func commands(s *session) []*cobra.Command {
 		migrateCommand(s),
 		outboxCommand(s),
 		relayCommand(s),
+		consumeCommand(s),
 		dlqCommand(s),
 		watchdogCommand(s),
 		versionCommand(s),

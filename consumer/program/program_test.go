@@ -1,0 +1,103 @@
+package program_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/surefoot-mq/surefoot/consumer"
+	"github.com/surefoot-mq/surefoot/consumer/program"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func shell(t *testing.T, script string, environ ...string) consumer.PlainHandler {
+	t.Helper()
+	h, err := program.New(program.Options{Command: []string{"sh", "-c", script}, Queue: "orders.mail", Environ: append(environ, "PATH="+os.Getenv("PATH"))})
+	require.NoError(t, err)
+	return h
+}
+
+func TestBodyAndMetadataReachTheProgram(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "out")
+	h := shell(t, `{ cat; printf '|%s|%s|%s|%s|%s|%s|%s' "$SUREFOOT_MESSAGE_ID" "$SUREFOOT_TYPE" "$SUREFOOT_KEY" "$SUREFOOT_ATTEMPT" "$SUREFOOT_QUEUE" "$SUREFOOT_DATABASE_URL" "$HOME"; } >`+out,
+		"SUREFOOT_DATABASE_URL=secret", "HOME=/home/ann")
+	body := strings.Repeat("x", 300_000)
+	require.NoError(t, h(t.Context(), message.Message{ID: "m\x001", Type: "order.created", Key: "$(touch /tmp/owned)", Attempts: 2, Payload: []byte(body)}))
+	got, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, body+"|m1|order.created|$(touch /tmp/owned)|3|orders.mail||/home/ann", string(got))
+}
+
+func TestExitCodesAndTheEndOfStandardError(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]struct {
+		class resilience.Class
+		name  string
+	}{
+		`echo too bad >&2; exit 65`: {resilience.ClassPermanent, "exit 65"},
+		`echo too bad >&2; exit 1`:  {resilience.ClassUnknown, "exit 1"},
+		`echo too bad >&2; kill $$`: {resilience.ClassUnknown, "signal"},
+	} {
+		err := shell(t, script)(t.Context(), message.Message{ID: "m1"})
+		require.Equal(t, want.class, resilience.Classify(err), script)
+		var failed *program.Error
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, want.name, failed.FailureType())
+		require.Equal(t, "too bad\n", failed.FailureStack())
+		require.NotContains(t, err.Error(), "too bad", "what a program writes is not for logs")
+	}
+	err := shell(t, `yes 0123456789 | head -c 1000000 >&2; echo the end >&2; exit 1`)(t.Context(), message.Message{ID: "m1"})
+	var failed *program.Error
+	require.ErrorAs(t, err, &failed)
+	require.Len(t, failed.FailureStack(), message.MaxErrorStack)
+	require.True(t, strings.HasSuffix(failed.FailureStack(), "the end\n"))
+}
+
+func TestTheWholeProcessGroupIsKilledAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	h := shell(t, `sleep 300 & echo $! >`+pidFile+`; wait`)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	err := h(ctx, message.Message{ID: "m1"})
+	require.Equal(t, resilience.ClassTimeout, resilience.ClassifyIn(ctx, nil, err))
+	require.Less(t, time.Since(began), 10*time.Second)
+	text, err := os.ReadFile(pidFile)
+	require.NoError(t, err)
+	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	testkit.Eventually(t, 10*time.Second, "the child to be dead", func() bool { return dead(child) })
+}
+
+// dead counts a zombie as dead: whoever adopted it may reap it late.
+func dead(pid int) bool {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return true
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
+
+func TestAMissingProgramIsNoFaultOfTheMessage(t *testing.T) {
+	t.Parallel()
+	h, err := program.New(program.Options{Command: []string{"/nowhere/at/all"}})
+	require.NoError(t, err)
+	require.Equal(t, resilience.ClassUnavailable, resilience.Classify(h(t.Context(), message.Message{})))
+	_, err = program.New(program.Options{})
+	require.Error(t, err)
+}

@@ -1,0 +1,108 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/surefoot-mq/surefoot/consumer"
+	"github.com/surefoot-mq/surefoot/consumer/program"
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/topology"
+)
+
+func consumeRole() Role {
+	return Role{
+		Name:       "consume",
+		Configured: func(c *config.Config) bool { return len(targets(c)) > 0 },
+		New:        newConsumers,
+	}
+}
+
+// targets are the queues that this binary serves itself.
+func targets(c *config.Config) []topology.Queue {
+	return slices.DeleteFunc(slices.Clone(c.Topology.WithDefaults().Queues), func(q topology.Queue) bool { return q.Target == nil })
+}
+
+// consumers work on several queues at once.
+type consumers []*consumer.Consumer
+
+func newConsumers(d Deps) (Runner, error) {
+	queues := targets(d.Config)
+	if len(queues) == 0 {
+		return nil, errors.New("no queue under topology.queues has a target; give one target.exec")
+	}
+	// Shared, so that a message suspected of killing the process runs alone in it.
+	solo := consumer.NewSolo()
+	ready := &queueReadiness{report: d.Ready, reasons: map[string]error{}}
+	var all consumers
+	for _, q := range queues {
+		one, err := newConsumer(d, q, solo, ready.part(q.Name))
+		if err != nil {
+			return nil, fmt.Errorf("queue %s: %w", q.Name, err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// newConsumer gives each queue a pool of its own: a slow one must not starve another.
+func newConsumer(d Deps, q topology.Queue, solo *consumer.Solo, ready func(error)) (*consumer.Consumer, error) {
+	handler, err := program.New(program.Options{Command: q.Target.Exec, Queue: q.Name})
+	if err != nil {
+		return nil, err
+	}
+	pool, err := d.Pool("consume " + q.Name)
+	if err != nil {
+		return nil, err
+	}
+	o := consumer.FromSpec(q)
+	o.Plain, o.Pool, o.Schema, o.URL, o.TLS = handler, pool, d.Schema, d.AMQPURL, d.TLS
+	o.InboxRetention, o.Drain, o.Solo = d.Config.Inbox.Retention, d.Drain, solo
+	o.Host, o.Version, o.Logger, o.Metrics, o.Ready = d.Host, d.Version, d.Logger, d.Registerer, ready
+	return consumer.New(o)
+}
+
+// Run runs all until ctx ends; when one fails the others stop.
+func (all consumers) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, one := range all {
+		running.Go(func() {
+			errs[i] = one.Run(ctx)
+			if errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// queueReadiness makes one reason out of those of several queues.
+type queueReadiness struct {
+	mu      sync.Mutex
+	report  func(error)
+	reasons map[string]error
+}
+
+func (r *queueReadiness) part(queue string) func(error) {
+	return func(reason error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.reasons, queue)
+		if reason != nil {
+			r.reasons[queue] = fmt.Errorf("%s: %w", queue, reason)
+		}
+		var all []error
+		for _, name := range slices.Sorted(maps.Keys(r.reasons)) {
+			all = append(all, r.reasons[name])
+		}
+		r.report(errors.Join(all...))
+	}
+}

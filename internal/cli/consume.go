@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/consumer"
+)
+
+func consumeCommand(s *session) *cobra.Command {
+	run := roleCommand(s, "run", "Hand messages to the programs of topology.queues[].target until stopped", need{database: true, amqp: true}, "consume")
+	pause := &consumeChange{
+		session: s, verb: "pause", does: consumer.PauseQueue,
+		done: "queue %s is paused: its consumers start nothing more within 5 s", idle: "queue %s was paused already; see `surefoot consume ls`",
+	}
+	resume := &consumeChange{
+		session: s, verb: "resume", does: consumer.ResumeQueue,
+		done: "queue %s is resumed: its consumers go on within 5 s", idle: "queue %s was not paused",
+	}
+	return noun("consume", "Work on queues with programs, and pause the consumers of any queue", run,
+		pause.command("Have every consumer of a queue hold what it has and start nothing, across restarts"),
+		resume.command("End a pause"), consumeList(s))
+}
+
+// consumeChange is what pause and resume share.
+type consumeChange struct {
+	session     *session
+	verb        string
+	does        func(ctx context.Context, db consumer.Database, schema, queue, who, reason string) (bool, error)
+	done, idle  string
+	queue, text string
+}
+
+func (c *consumeChange) command(short string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: c.verb + " --queue Q", Short: short, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	cmd.Flags().StringVar(&c.queue, "queue", "", "the work queue (required)")
+	cmd.Flags().StringVar(&c.text, "reason", "", "why, for the audit and for readiness")
+	c.session.changeFlags(cmd)
+	return cmd
+}
+
+func (c *consumeChange) run(ctx context.Context) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	who, err := c.session.operator()
+	if err != nil {
+		return err
+	}
+	db, err := c.session.database(ctx)
+	if err != nil {
+		return err
+	}
+	if err := knownQueue(ctx, db, c.queue); err != nil {
+		return err
+	}
+	if c.session.dryRun {
+		c.session.note("would %s queue %s; nothing was changed", c.verb, c.queue)
+		return nil
+	}
+	if err := c.session.confirm(ctx, question{Verb: c.verb, Count: 1, Thing: "queue", Target: c.queue}); err != nil {
+		return err
+	}
+	changed, err := c.does(ctx, db.pool, db.schema, c.queue, who, c.text)
+	if err != nil {
+		return err
+	}
+	text := c.done
+	if !changed {
+		text = c.idle
+	}
+	c.session.note(text, c.queue)
+	return nil
+}
+
+func (c *consumeChange) check() error {
+	c.text = strings.TrimSpace(c.text)
+	switch {
+	case c.queue == "" || len(c.queue) > 255 || Escape(c.queue, 255) != c.queue:
+		return usageErrorf("see `surefoot consume ls`", "%s needs --queue, a name of 1 to 255 bytes of plain text", c.verb)
+	case len(c.text) > maxReason || Escape(c.text, maxReason) != c.text:
+		return usageErrorf("", "--reason must be at most %d bytes of plain text", maxReason)
+	}
+	return nil
+}
+
+// knownQueue refuses a name that was mistyped: a pause of it would hold nothing back.
+func knownQueue(ctx context.Context, db *database, queue string) error {
+	if _, configured := db.config.Topology.Find(queue); configured {
+		return nil
+	}
+	known, err := consumer.Queues(ctx, db.pool, db.schema, queue)
+	if err != nil {
+		return err
+	}
+	if len(known) == 0 {
+		return usageErrorf("see `surefoot consume ls`", "queue %s is not in surefoot.yaml, and no consumer of it was ever started", queue)
+	}
+	return nil
+}
+
+func consumeList(s *session) *cobra.Command {
+	queue := ""
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List the queues that have consumers, and which are paused by whom and why", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			db, err := s.database(cmd.Context())
+			if err != nil {
+				return err
+			}
+			queues, err := consumer.Queues(cmd.Context(), db.pool, db.schema, queue)
+			if err != nil {
+				return err
+			}
+			return render(s, queueStates(queues))
+		},
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "only this queue")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func queueStates(queues []consumer.QueueState) listing[consumer.QueueState] {
+	when := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339)
+	}
+	return listing[consumer.QueueState]{
+		Items: queues,
+		Empty: "no consumer was ever started, and no queue is paused",
+		Name:  func(q consumer.QueueState) string { return q.Queue },
+		Columns: []column[consumer.QueueState]{
+			{"QUEUE", func(q consumer.QueueState) string { return q.Queue }},
+			{"STATE", func(q consumer.QueueState) string {
+				if q.Paused {
+					return "paused"
+				}
+				return "working"
+			}},
+			{"SINCE", func(q consumer.QueueState) string { return when(q.Since) }},
+			{"BY", func(q consumer.QueueState) string { return q.Who }},
+			{"REASON", func(q consumer.QueueState) string { return q.Reason }},
+			{"LAST STARTED", func(q consumer.QueueState) string { return when(q.Started) }},
+		},
+	}
+}
