@@ -115,7 +115,8 @@ func (m *model) read() {
 	if m.l.snapshot != "" {
 		late := m.visible(0, func(r *modelRow) bool { return r.id <= cursor && r.committed > seen })
 		p.overflow = len(late) > room
-		for _, r := range late {
+		slices.SortStableFunc(late, func(a, b *modelRow) int { return a.committed - b.committed }) // as the statement does
+		for _, r := range late[:min(len(late), room+1)] {
 			p.rows = append(p.rows, m.row(r, true))
 		}
 	}
@@ -170,9 +171,9 @@ func (m *model) pass() {
 		_, wanted := p.units[m.row(r, false).hash]
 		return r.id <= p.to && (r.key == "" && p.loose || r.key != "" && wanted)
 	})
-	n := 5
+	n := 12
 	if !m.finishing {
-		n = rapid.IntRange(1, 5).Draw(m.t, "pass")
+		n = rapid.IntRange(1, 12).Draw(m.t, "pass")
 	}
 	for _, r := range found[:min(n, len(found))] {
 		rows = append(rows, m.row(r, false))

@@ -40,7 +40,12 @@ const (
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, db: testkit.Database(t), broker: testkit.Broker(t)}
+	return newWorldOn(t, testkit.Database(t), testkit.Broker(t))
+}
+
+func newWorldOn(t testing.TB, db testkit.DB, broker testkit.AMQP) *world {
+	t.Helper()
+	w := &world{t: t, db: db, broker: broker}
 	var err error
 	w.box, err = outbox.New(outbox.Options{Schema: w.db.Schema})
 	require.NoError(t, err)
@@ -100,8 +105,11 @@ func (w *world) pool() *pgxpool.Pool {
 // start runs a relay; the returned function stops it and waits.
 func (w *world) start(o relay.Options) (stop func()) {
 	w.t.Helper()
-	r, err := relay.New(o)
-	require.NoError(w.t, err)
+	return w.run(newRelay(w.t, o))
+}
+
+func (w *world) run(r *relay.Relay) (stop func()) {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -130,10 +138,14 @@ func msg(key string, n int) message.Message {
 
 func (w *world) enqueue(msgs ...message.Message) {
 	w.t.Helper()
-	require.NoError(w.t, pgx.BeginFunc(w.t.Context(), w.db.Pool, func(tx pgx.Tx) error {
+	require.NoError(w.t, w.tryEnqueue(msgs...))
+}
+
+func (w *world) tryEnqueue(msgs ...message.Message) error {
+	return pgx.BeginFunc(w.t.Context(), w.db.Pool, func(tx pgx.Tx) error {
 		_, err := w.box.Enqueue(w.t.Context(), tx, msgs...)
 		return err
-	}))
+	})
 }
 
 func (w *world) deliveries() []amqp.Delivery {
