@@ -80,21 +80,30 @@ broker_kill() {
   await_gone 30 "$pid" || die "the broker did not end after kill -9"
 }
 
-# Whether a port mapper on our port answers and knows no node but ours.
+# Whether a port mapper on our port answers and knows no node but ours. Asked in its own protocol, because
+# its program waits for ever when something else listens there.
 own_epmd() {
-  local names
-  [[ -n $epmd_port ]] && busy "$epmd_port" || return 1
-  names=$(epmd -port "$epmd_port" -names 2>/dev/null) || return 1
-  [[ $names == "epmd: up"* ]] && ! sed 1d <<<"$names" | grep -qv "^name surefoot$id "
+  [[ -n $epmd_port ]] || return 1
+  (
+    exec 2>/dev/null 3<>"/dev/tcp/127.0.0.1/$epmd_port" && printf '\x00\x01n' >&3 || exit 1
+    export LC_ALL=C # bytes: the answer begins with its port number
+    while IFS= read -r -t 3 line <&3; do
+      [[ $line == *"name surefoot$id at port "* ]] || exit 1
+      ours=1
+    done
+    [[ -n ${ours:-} || ${#line} -le 4 && -n $line ]] # a name of ours, or only the port number: no names
+  )
 }
 
 # It speaks AMQP, and its management page lets our user in (no curl: a fresh machine may have none).
 broker_ready() {
-  local byte line login
-  login=$(printf 'surefoot:%s' "$password" | base64)
-  byte=$(exec 2>/dev/null 3<>"/dev/tcp/127.0.0.1/$amqp_port" && printf 'AMQP\x00\x00\x09\x01' >&3 &&
-    head -c 1 <&3 | od -An -tx1) || return 1
-  line=$(exec 2>/dev/null 3<>"/dev/tcp/127.0.0.1/$management_port" &&
-    printf 'GET /api/overview HTTP/1.0\r\nAuthorization: Basic %s\r\n\r\n' "$login" >&3 && head -n 1 <&3) || return 1
-  [[ $byte == " 01" && $line == *" 200 "* ]]
+  (
+    exec 2>/dev/null 3<>"/dev/tcp/127.0.0.1/$amqp_port" && printf 'AMQP\x00\x00\x09\x01' >&3 || exit 1
+    IFS= read -r -t 5 -n 1 first <&3 && [[ $first == $'\x01' ]] # the frame that begins the handshake
+  ) && (
+    exec 2>/dev/null 3<>"/dev/tcp/127.0.0.1/$management_port" || exit 1
+    printf 'GET /api/overview HTTP/1.0\r\nAuthorization: Basic %s\r\n\r\n' \
+      "$(printf 'surefoot:%s' "$password" | base64)" >&3
+    IFS= read -r -t 5 line <&3 && [[ $line == *" 200 "* ]]
+  )
 }

@@ -7,7 +7,7 @@ user_of() { case $1 in db) echo postgres ;; broker) echo rabbitmq ;; esac; }
 as() {
   set_prefix "$1"
   shift
-  "${prefix[@]}" "$@"
+  (cd / && exec "${prefix[@]}" "$@") # that user may not be allowed where we are
 }
 
 set_prefix() {
