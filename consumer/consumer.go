@@ -128,8 +128,10 @@ func (c *Consumer) session(ctx context.Context, conn *rabbit.Conn) error {
 	defer func() { stop(); <-watched }()
 	for c.pauses.resumed(ctx, conn.Done()) {
 		l := c.newLoop(conn)
-		err := l.run(ctx)
-		if !errors.Is(err, errResting) {
+		if err := l.run(ctx); !errors.Is(err, errResting) {
+			return err
+		}
+		if err := l.release(ctx); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +20,12 @@ import (
 	"github.com/surefoot-mq/surefoot/message"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(workerVar) != "" {
+		runWorker()
+	}
+	testkit.Main(m)
+}
 
 const soon = 20 * time.Second
 
@@ -30,6 +36,9 @@ type world struct {
 	vhost testkit.AMQP
 	ch    *amqp.Channel
 	logs  *logBook
+
+	started []consumer.Options
+	stops   []func()
 }
 
 type worldOptions struct {
@@ -124,6 +133,7 @@ func (w *world) start(o consumer.Options) (stop func()) {
 		}
 	})
 	w.t.Cleanup(stop)
+	w.started, w.stops = append(w.started, o), append(w.stops, stop)
 	return stop
 }
 
@@ -144,6 +154,13 @@ func (w *world) sendTo(queue string, p amqp.Publishing) {
 	ok, err := confirm.WaitContext(w.t.Context())
 	require.NoError(w.t, err)
 	require.True(w.t, ok)
+}
+
+// plain are the options of a consumer without a transaction.
+func (w *world) plain(handler consumer.PlainHandler) consumer.Options {
+	o := w.options(w.effect)
+	o.Handler, o.Plain = nil, handler
+	return o
 }
 
 // get takes one message out of a queue, waiting for it.
@@ -167,14 +184,6 @@ func (w *world) depth(queue string) int {
 	return q.Messages
 }
 
-// all counts ready and unacknowledged messages, from the queue's own process.
-func (w *world) all(queue string) int {
-	w.t.Helper()
-	var q struct{ Messages int }
-	w.vhost.API(w.t, "GET", "/api/queues/"+w.vhost.Vhost+"/"+queue+"?disable_stats=true&enable_queue_totals=true", nil, &q)
-	return q.Messages
-}
-
 func (w *world) effects() (ids []string) {
 	w.t.Helper()
 	rows, err := w.db.Pool.Query(w.t.Context(), `SELECT id FROM `+w.db.Schema+`.effects ORDER BY n`)
@@ -189,12 +198,37 @@ func (w *world) awaitEffects(n int) {
 	testkit.Eventually(w.t, soon, "the effects", func() bool { return len(w.effects()) >= n })
 }
 
-// awaitEmpty waits until the work queue has neither ready nor unacknowledged messages.
+// awaitEmpty stops the consumers once the queues have nothing ready: only then the broker counts exactly, for what is
+// unacknowledged comes back. While something does, the consumers go on. They are stopped when it returns.
 func (w *world) awaitEmpty(queues ...string) {
 	w.t.Helper()
-	for _, queue := range append(queues, "q") {
-		testkit.Eventually(w.t, soon, queue+" to be empty", func() bool { return w.all(queue) == 0 })
+	queues = append(queues, "q")
+	testkit.Eventually(w.t, 2*soon, "the queues to be empty", func() bool {
+		if w.depths(queues) > 0 {
+			return false
+		}
+		for _, stop := range w.stops {
+			stop()
+		}
+		if w.depths(queues) == 0 {
+			return true
+		}
+		started := w.started
+		w.started, w.stops = nil, nil
+		for _, o := range started {
+			w.start(o)
+		}
+		return false
+	})
+	w.started, w.stops = nil, nil
+}
+
+func (w *world) depths(queues []string) (n int) {
+	w.t.Helper()
+	for _, queue := range queues {
+		n += w.depth(queue)
 	}
+	return n
 }
 
 // killConnections closes all connections of the consumer from the broker's side.

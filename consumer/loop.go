@@ -100,7 +100,7 @@ func (l *loop) subscribe(ctx context.Context, prefetch int) error {
 }
 
 // take receives a delivery. The first that is no suspect shows that nothing returned is at the head of the queue, so
-// that more may be held. With lanes that waits until nothing is held: another replica may become the active consumer.
+// that more may be held. With lanes that waits until nothing runs: another replica may become the active consumer.
 func (l *loop) take(ctx context.Context, d amqp.Delivery) error {
 	l.receive(d)
 	return l.widen(ctx)
@@ -116,17 +116,31 @@ func (l *loop) widen(ctx context.Context) error {
 	if l.in.prefetch >= l.c.opts.Prefetch || l.in.acks.high == 0 || l.suspected() || l.c.pauses.paused() || ctx.Err() != nil {
 		return nil
 	}
-	if l.c.opts.Ordering == OrderLanes && l.in.acks.outstanding() > 0 {
-		return nil
+	if l.c.opts.Ordering == OrderLanes {
+		if l.queue.running > 0 {
+			return nil
+		}
+		if err := l.closeInOrder(); err != nil {
+			return err
+		}
+	} else {
+		if err := l.cancel(ctx); err != nil {
+			return err
+		}
+		l.old = append(l.old, l.in)
 	}
-	if err := l.cancel(ctx); err != nil {
-		return err
-	}
-	l.old = append(l.old, l.in)
 	if err := l.subscribe(ctx, l.c.opts.Prefetch); err != nil {
 		return err
 	}
 	return l.tidy(ctx)
+}
+
+// closeInOrder gives back what is held together with the subscription itself. A cancel before it would let another
+// consumer receive later messages first, and break the order of keys on a single-active-consumer queue.
+func (l *loop) closeInOrder() error {
+	l.flush()
+	l.queue.waiting = nil
+	return l.close()
 }
 
 // suspected says whether a suspect is held or runs.
@@ -298,27 +312,61 @@ func (l *loop) wakeAt(now time.Time) time.Time {
 // drain ends the loop in order: no more deliveries, what was not started goes back, what runs ends, acknowledgements
 // go out.
 func (l *loop) drain(ctx context.Context) error {
-	if err := l.cancel(ctx); err != nil {
-		return fmt.Errorf("cancel subscription: %w", err)
-	}
-	l.giveBackWaiting()
-	for l.queue.running > 0 {
-		select {
-		case out := <-l.outcomes:
-			l.settle(out)
-			l.giveBackWaiting() // a held one
-			l.flush()
-		case <-l.c.moves.Done():
-			l.c.log.Error().Int("running", l.queue.running).Str(telemetry.FieldReason, "they ignore their context").Msg("handlers still run after the drain")
-			return nil
+	if l.c.opts.Ordering != OrderLanes {
+		if err := l.cancel(ctx); err != nil {
+			return fmt.Errorf("cancel subscription: %w", err)
 		}
+		l.giveBackWaiting()
+	}
+	if !l.finishRunning() {
+		return nil // with the connection everything goes back
+	}
+	if l.c.opts.Ordering == OrderLanes {
+		return l.closeInOrder()
 	}
 	l.flush()
 	return l.close()
 }
 
-// rest gives everything back while the queue is paused.
-func (l *loop) rest(ctx context.Context) error {
+// finishRunning receives the outcomes of what runs. It gives up when the drain is over and the last returns have had
+// their time.
+func (l *loop) finishRunning() bool {
+	over := l.c.moves.Done()
+	l.timer.Stop()
+	var deliveries <-chan amqp.Delivery
+	if l.c.opts.Ordering == OrderLanes { // they still come, and go back with the subscription
+		deliveries = l.in.sub.Deliveries()
+	}
+	for l.queue.running > 0 {
+		select {
+		case out := <-l.outcomes:
+			l.settle(out)
+			if l.c.opts.Ordering != OrderLanes {
+				l.giveBackWaiting() // it was held
+			}
+			l.flush()
+		case d, ok := <-deliveries:
+			if !ok {
+				<-l.in.sub.Done()
+				return false
+			}
+			l.receive(d)
+		case <-over:
+			over = nil
+			l.timer.Reset(moveGrace)
+		case <-l.timer.C:
+			l.c.log.Error().Int("running", l.queue.running).Str(telemetry.FieldReason, "they ignore their context").Msg("handlers still run after the drain")
+			return false
+		}
+	}
+	return true
+}
+
+// release gives everything back and closes the subscriptions, while nothing runs.
+func (l *loop) release(ctx context.Context) error {
+	if l.c.opts.Ordering == OrderLanes {
+		return l.closeInOrder()
+	}
 	if err := l.cancel(ctx); err != nil {
 		return err
 	}

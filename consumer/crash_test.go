@@ -1,0 +1,137 @@
+package consumer_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/consumer"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// workerVar makes the test binary a worker process: its value is a workerConfig.
+const workerVar = "SUREFOOT_CONSUMER_TEST_WORKER"
+
+type workerConfig struct{ URL, Database, Schema string }
+
+// runWorker consumes until it is killed. A message whose id begins with "killer" kills it in its handler.
+func runWorker() {
+	var c workerConfig
+	err := json.Unmarshal([]byte(os.Getenv(workerVar)), &c)
+	if err == nil {
+		err = work(c)
+	}
+	fmt.Fprintln(os.Stderr, "worker:", err)
+	os.Exit(1)
+}
+
+func work(c workerConfig) error {
+	pool, err := pgxpool.New(context.Background(), c.Database+"&pool_max_conns=10")
+	if err != nil {
+		return err
+	}
+	w, err := consumer.New(consumer.Options{
+		Queue: "q", URL: c.URL, Pool: pool, Schema: c.Schema, MaxAttempts: 3, PausePoll: 50 * time.Millisecond,
+		Handler: func(ctx context.Context, tx pgx.Tx, m message.Message) error {
+			if strings.HasPrefix(m.ID, "killer") {
+				return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+			_, err := tx.Exec(ctx, `INSERT INTO `+c.Schema+`.effects (id, key) VALUES ($1, $2)`, m.ID, m.Key)
+			return err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return w.Run(context.Background())
+}
+
+// process is one worker process after the other, started anew as long as there is one.
+func (w *world) workers(n int, until func() bool) (crashes int) {
+	w.t.Helper()
+	config, err := json.Marshal(workerConfig{w.vhost.URL, w.db.URL, w.db.Schema})
+	require.NoError(w.t, err)
+	died := make(chan int, n)
+	running := map[int]*exec.Cmd{}
+	start := func(i int) {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), workerVar+"="+string(config))
+		cmd.Stderr = os.Stderr
+		require.NoError(w.t, cmd.Start())
+		running[i] = cmd
+		go func() { _ = cmd.Wait(); died <- i }()
+	}
+	for i := range n {
+		start(i)
+	}
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(60 * time.Second)
+	for !until() {
+		select {
+		case i := <-died:
+			crashes++
+			start(i)
+		case <-ticker.C:
+		case <-deadline:
+			w.t.Error("the killer is not out of the way")
+			until = func() bool { return true }
+		}
+	}
+	for _, cmd := range running {
+		_ = cmd.Process.Kill()
+	}
+	for range running {
+		<-died
+	}
+	return crashes
+}
+
+func TestAMessageThatKillsItsProcessIsBoundedAndHarmsNobody(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]struct {
+		world    worldOptions
+		replicas int
+		killers  int
+	}{
+		"one process":   {worldOptions{}, 1, 1},
+		"three at once": {worldOptions{}, 3, 1},
+		"four killers":  {worldOptions{}, 2, 4},
+		"classic queue": {worldOptions{classic: true}, 2, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, o.world)
+			for i := range o.killers {
+				w.publish(fmt.Sprintf("before-%d", i), fmt.Sprintf("killer-%d", i))
+			}
+			for i := range 30 {
+				w.publish(fmt.Sprintf("after-%d", i))
+			}
+			crashes := w.workers(o.replicas, func() bool { return w.depth("q.dlq") == o.killers && len(w.effects()) == 30+o.killers })
+			// The first crash is charged to nobody, as the process held others too; then three attempts.
+			require.LessOrEqual(t, crashes, o.killers*(3+o.replicas), "crashes")
+			require.Len(t, w.effects(), 30+o.killers)
+			for range o.killers {
+				d := w.get("q.dlq")
+				require.True(t, strings.HasPrefix(d.MessageId, "killer"), "an innocent neighbour is dead: %s", d.MessageId)
+				require.Equal(t, "crash", message.FailureOf(d.Headers).Class)
+				require.Equal(t, 3, message.Attempts(d.Headers))
+			}
+			w.awaitEmpty("q.retry", "q.dlq")
+			var marks int
+			require.NoError(t, w.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+w.db.Schema+`.inbox_suspects`).Scan(&marks))
+			require.Zero(t, marks)
+		})
+	}
+}
