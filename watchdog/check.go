@@ -80,7 +80,7 @@ func (w *Watchdog) compile(ctx context.Context, rule Rule) (*compiled, error) {
 	if err != nil {
 		return nil, fmt.Errorf("check watchdog rule %q: %w", rule.Name, err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	defer tx.Rollback(context.WithoutCancel(ctx))
 	if _, err := tx.Exec(ctx, `SET LOCAL search_path = pg_catalog`); err != nil {
 		return nil, fmt.Errorf("check watchdog rule %q: %w", rule.Name, err)
 	}

@@ -86,7 +86,7 @@ func TestRunNamesRuleAndColumnThatDoNotFit(t *testing.T) {
 	}{
 		"table":   {func(r *watchdog.Rule) { r.Table = b.Schema + ".nothing" }, `"nothing" does not exist`},
 		"view":    {func(r *watchdog.Rule) { r.Table = b.Schema + ".looked_at" }, "is not a table"},
-		"column":  {func(r *watchdog.Rule) { r.Clock = "sinse" }, `column "sinse" (Clock) does not exist in ` + b.Schema + `.sagas, which has cents, changed, id`},
+		"column":  {func(r *watchdog.Rule) { r.Clock = "nowhere" }, `column "nowhere" (Clock) does not exist in ` + b.Schema + `.sagas, which has cents, changed, id`},
 		"payload": {func(r *watchdog.Rule) { r.Payload = map[string]string{"x": "nope"} }, `column "nope" (Payload x)`},
 		"clock":   {func(r *watchdog.Rule) { r.Table, r.Status, r.Clock = b.Schema+".odd", "state", "at" }, `column "at" (Clock) has the type timestamp without time zone`},
 		"null":    {func(r *watchdog.Rule) { r.Table = b.Schema + ".odd" }, `column "id" (Key) may be NULL`},

@@ -2,7 +2,6 @@ package watchdog_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -78,5 +77,5 @@ func (b bench) balanced() {
 	require.NoError(b.t, b.Pool.QueryRow(b.t.Context(), b.in(`SELECT
 		(SELECT coalesce(array_agg(id::text ORDER BY id::text), '{}') FROM @.sagas WHERE status = 'CANCELLED'),
 		(SELECT coalesce(array_agg(key ORDER BY key), '{}') FROM @.outbox)`)).Scan(&cancelled, &events))
-	require.Equal(b.t, cancelled, events, fmt.Sprintf("%d sagas, %d events", len(cancelled), len(events)))
+	require.Equal(b.t, cancelled, events, "%d sagas, %d events", len(cancelled), len(events))
 }

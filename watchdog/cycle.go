@@ -34,7 +34,7 @@ func (w *Watchdog) Once(ctx context.Context) ([]Result, error) {
 }
 
 // cycle stops between transactions when stop ends and cuts transactions off when work ends.
-func (w *Watchdog) cycle(stop, work context.Context) ([]Result, error) { //nolint:revive // two contexts, one of them leads
+func (w *Watchdog) cycle(stop, work context.Context) ([]Result, error) {
 	began := time.Now()
 	var results []Result
 	var faults []error
@@ -60,7 +60,7 @@ func (w *Watchdog) cycle(stop, work context.Context) ([]Result, error) { //nolin
 	return results, err
 }
 
-func (w *Watchdog) cycleRule(stop, work context.Context, rule Rule) (Result, error) { //nolint:revive // see cycle
+func (w *Watchdog) cycleRule(stop, work context.Context, rule Rule) (Result, error) {
 	result := Result{Rule: rule.Name}
 	// Compiled anew in each cycle: a column whose type was changed meanwhile must not break every claim.
 	r, err := w.compile(work, rule)
@@ -74,7 +74,7 @@ func (w *Watchdog) cycleRule(stop, work context.Context, rule Rule) (Result, err
 }
 
 // drain empties both lanes, batch by batch, up to the bound of a cycle.
-func (w *Watchdog) drain(stop, work context.Context, r *compiled, result *Result) error { //nolint:revive // see cycle
+func (w *Watchdog) drain(stop, work context.Context, r *compiled, result *Result) error {
 	var start time.Time
 	if err := w.options.Pool.QueryRow(work, `SELECT clock_timestamp()`).Scan(&start); err != nil {
 		return fmt.Errorf("read the database's clock: %w", err)
@@ -82,7 +82,7 @@ func (w *Watchdog) drain(stop, work context.Context, r *compiled, result *Result
 	batches := 0
 	for _, l := range []lane{laneFresh, laneAgain} {
 		for full := true; full; batches++ {
-			if stop.Err() != nil {
+			if stopping(stop) {
 				return nil
 			}
 			if batches == w.options.MaxBatches {
@@ -101,6 +101,8 @@ func (w *Watchdog) drain(stop, work context.Context, r *compiled, result *Result
 	}
 	return nil
 }
+
+func stopping(ctx context.Context) bool { return ctx.Err() != nil }
 
 // report speaks of a batch once it is committed.
 func (w *Watchdog) report(r *compiled, out outcome) {

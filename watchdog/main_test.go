@@ -33,6 +33,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) bench {
+	t.Helper()
 	t.Parallel()
 	b := bench{DB: testkit.Database(t), t: t}
 	b.exec(`CREATE TABLE @.sagas (

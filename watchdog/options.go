@@ -61,10 +61,10 @@ type Watchdog struct {
 func New(o Options) (*Watchdog, error) {
 	faults := []error{pg.CheckSchema(o.Schema)}
 	if o.Pool == nil {
-		faults = append(faults, errors.New("Pool is missing"))
+		faults = append(faults, errors.New("the Pool is missing"))
 	}
 	if len(o.Rules) == 0 {
-		faults = append(faults, errors.New("Rules are missing: nothing would be watched"))
+		faults = append(faults, errors.New("the Rules are missing: nothing would be watched"))
 	}
 	names := map[string]bool{}
 	for _, rule := range o.Rules {

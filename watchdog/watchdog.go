@@ -70,7 +70,7 @@ func (w *Watchdog) start(ctx context.Context) error {
 			}
 			return nil
 		}
-		if ctx.Err() != nil {
+		if stopping(ctx) {
 			return nil
 		}
 		if !passing(err) {
