@@ -220,6 +220,8 @@ func serveProvider(ctx context.Context, listen string, log io.Writer) error {
 	case <-ctx.Done():
 	}
 	err = errors.Join(simulator.SetRules(), server.Close()) // what hangs is let go first
-	<-served
+	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
+		err = errors.Join(err, end)
+	}
 	return err
 }

@@ -87,10 +87,10 @@ func (o Order) hash() ([]byte, error) {
 	return sum[:], nil
 }
 
-// InvalidError lists everything that is wrong with an order. Code is stable.
+// InvalidError lists everything that is wrong with an order.
 type InvalidError struct{ Faults error }
 
-// Code of an [InvalidError].
+// CodeInvalid is the stable code of an [InvalidError].
 const CodeInvalid = "INVALID_ORDER"
 
 // Error implements error.

@@ -43,7 +43,7 @@ func (s *Service) orderCancelled(ctx context.Context, tx pgx.Tx, _ message.Messa
 	if err != nil || !refunding {
 		return err
 	}
-	return s.emit(ctx, tx, event.TypeRefundRequested, e.OrderID, event.RefundRequested{Ref: e.Ref, Reason: e.Reason})
+	return s.emit(ctx, tx, event.TypeRefundRequested, e.OrderID, event.RefundRequested(e))
 }
 
 // refundRequested settles the payment at the provider, for good. Asked for again, it changes nothing.

@@ -127,8 +127,10 @@ func (s *Simulator) charge(w http.ResponseWriter, r *http.Request) {
 		s.settle(discard{}, key, req, false)
 		hold(r.Context(), rule.delay())
 		fail(w, http.StatusServiceUnavailable, "unavailable", errors.New("try again"))
+	case FaultDeclined:
+		s.settle(w, key, req, true)
 	default:
-		s.settle(w, key, req, rule.Fault == FaultDeclined)
+		s.settle(w, key, req, false)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func start(t *testing.T) (*provider.Simulator, *provider.Client) {
+	t.Helper()
 	t.Parallel()
 	simulator := provider.NewSimulator()
 	server := httptest.NewServer(simulator)

@@ -2,6 +2,7 @@ package shop_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,10 +67,4 @@ func TestBooksThatDoNotAgreeAreViolations(t *testing.T) {
 	require.Contains(t, join(account.Violations), "is cancelled, but the provider kept")
 }
 
-func join(lines []string) string {
-	var all string
-	for _, line := range lines {
-		all += line + "\n"
-	}
-	return all
-}
+func join(lines []string) string { return strings.Join(lines, "\n") }

@@ -46,6 +46,7 @@ type delivery struct {
 }
 
 func newBench(t *testing.T, change ...func(*shop.Options)) *bench {
+	t.Helper()
 	t.Parallel()
 	b := &bench{DB: testkit.Database(t), t: t, simulator: provider.NewSimulator()}
 	server := httptest.NewServer(b.simulator)
