@@ -124,7 +124,7 @@ func TestInherit(t *testing.T) {
 func TestInheritFromAnyMessageIsValid(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.StringN(0, -1, 1000), rapid.Just("a\xff\x00b"))
+		text := rapid.OneOf(rapid.String(), rapid.StringN(0, -1, 1000), rapid.Just("a\xff\x00b"), rapid.Just(strings.Repeat("x", 2000)))
 		cause := message.Message{ID: text.Draw(t, "id"), CorrelationID: text.Draw(t, "correlation"), RequestID: text.Draw(t, "request")}
 		require.NoError(t, message.Message{Type: "a"}.Inherit(cause).Validate(0))
 	})

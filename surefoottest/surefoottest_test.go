@@ -160,6 +160,26 @@ func TestHandleRunsAgainAfterADeadlock(t *testing.T) {
 	require.Equal(t, 1, effects())
 }
 
+// What a try enqueued whose COMMIT was refused is not taken for the last try's.
+func TestHandleForgetsWhatAnEarlierTryEnqueued(t *testing.T) {
+	t.Parallel()
+	db, effects := withEffects(t)
+	_, err := db.Pool.Exec(t.Context(), strings.ReplaceAll(`
+		CREATE FUNCTION @.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now' USING ERRCODE = '40001'; END $$;
+		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON @.effects DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION @.refuse()`, "@", db.Schema))
+	require.NoError(t, err)
+	runs := 0
+	got := surefoottest.Handle(t, options(db), func(ctx context.Context, tx pgx.Tx, m message.Message) error {
+		if runs++; runs == 2 {
+			return consumer.Permanent(errors.New("no"))
+		}
+		return reserve(db)(ctx, tx, m)
+	}, created)
+	require.Equal(t, []any{consumer.Dead, 2}, []any{got.Fate, got.Ran})
+	require.Empty(t, got.Enqueued)
+	require.Zero(t, effects())
+}
+
 // spy records what a helper reports instead of failing the test.
 type spy struct {
 	testing.TB

@@ -180,6 +180,13 @@ func (endless) Read(p []byte) (int, error) {
 // A pipe that never ends does not keep the command from stopping, and what was read before is not written.
 func TestOutboxAddInterrupted(t *testing.T) {
 	t.Parallel()
+	for name, args := range map[string][]string{"add": nil, "dry run": {"--dry-run"}} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); interruptAdd(t, args...) })
+	}
+}
+
+func interruptAdd(t *testing.T, args ...string) {
+	t.Helper()
 	db := testkit.Database(t)
 	in, feed := io.Pipe()
 	defer feed.Close()
@@ -188,7 +195,7 @@ func TestOutboxAddInterrupted(t *testing.T) {
 	e.Stdin, e.Stdout, e.Stderr = in, io.Discard, io.Discard
 	e.Environ = []string{"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema}
 	code := make(chan int, 1)
-	go func() { code <- cli.Main(ctx, []string{"outbox", "add"}, e) }()
+	go func() { code <- cli.Main(ctx, append([]string{"outbox", "add"}, args...), e) }()
 	for range 1001 {
 		_, err := io.WriteString(feed, `{"type":"a","payload":1}`+"\n")
 		require.NoError(t, err)
@@ -303,7 +310,9 @@ func TestOutboxActWithoutARelaySaysSo(t *testing.T) {
 	db := testkit.Database(t)
 	poison(t, db, "bad", "k")
 	park(t, db, "bad", "dead")
-	got := outboxOf(t, db)("", "retry", "bad", "--yes", "-o", "json", "--wait", "1h") // nobody would answer: it does not wait
+	began := time.Now()
+	got := outboxOf(t, db)("", "retry", "bad", "--yes", "-o", "json", "--wait", "20s")
+	require.Less(t, time.Since(began), 15*time.Second, "nobody would answer, so it does not wait")
 	require.Equal(t, cli.ExitPartly, got.code)
 	require.Contains(t, got.stderr, "no relay is running: 1 requests are written")
 	require.Contains(t, got.stdout, `"state": "pending"`)
