@@ -11,6 +11,7 @@ func commands(s *session) []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(s),
 		migrateCommand(s),
+		topologyCommand(s),
 		outboxCommand(s),
 		relayCommand(s),
 		consumeCommand(s),

@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/topology"
+)
+
+func topologyCommand(s *session) *cobra.Command {
+	return noun("topology", "Compare, make and check the queues and exchanges of surefoot.yaml", topologyPlan(s), topologyApply(s), topologyVerify(s))
+}
+
+// topology makes what the topology commands work with.
+func (s *session) topology() (*topology.Topology, topology.Spec, error) {
+	c, err := s.config(need{amqp: true})
+	if err != nil {
+		return nil, topology.Spec{}, err
+	}
+	if len(c.Topology.Queues) == 0 {
+		return nil, topology.Spec{}, usageErrorf("add one under topology.queues in surefoot.yaml", "there are no queues")
+	}
+	logger, err := s.logger(c.Log)
+	if err != nil {
+		return nil, topology.Spec{}, err
+	}
+	t, err := topology.New(topology.Options{
+		Spec: c.Topology, URL: c.AMQP.URL.Reveal(), ManagementURL: c.AMQP.ManagementURL.Reveal(), TLS: c.AMQP.TLS(),
+		Host: s.env.Host, Version: s.build().Version, Logger: logger,
+	})
+	return t, c.Topology, err
+}
+
+// managed gives failures of the management API their exit codes.
+func managed(err error) error {
+	switch {
+	case errors.Is(err, rabbit.ErrManagementDenied):
+		return denied(err, "give the user the tag \"management\" or \"monitoring\"")
+	case errors.Is(err, rabbit.ErrManagementUnreachable):
+		return unreachable(err, "set --management-url, or enable the plugin rabbitmq_management; `surefoot topology apply --yes` works without it")
+	}
+	return err
+}
+
+func topologyPlan(s *session) *cobra.Command {
+	var prune bool
+	cmd := &cobra.Command{
+		Use: "plan", Short: "Show what apply would change; exits 6 if something would", Args: cobra.NoArgs,
+		Long: "Show what apply would change, and what stands in its way, with the way out. Exits 6 if apply would\n" +
+			"change something or cannot. What only apply --prune removes is shown, and counts with --prune.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, _, err := s.topology()
+			if err != nil {
+				return err
+			}
+			return s.showPlan(cmd.Context(), t, prune)
+		},
+	}
+	cmd.Flags().BoolVar(&prune, "prune", false, "count what apply --prune removes as changes, too")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) showPlan(ctx context.Context, t *topology.Topology, prune bool) error {
+	plan, err := t.Plan(ctx)
+	if err != nil {
+		return managed(err)
+	}
+	if err := render(s, changes(plan)); err != nil {
+		return err
+	}
+	pending := plan.Pending(prune)
+	if left := plan.Pending(true) - pending; left > 0 {
+		s.note("%d of these only with --prune", left)
+	}
+	if pending > 0 {
+		return differs("%d differences between surefoot.yaml and the broker", pending)
+	}
+	return nil
+}
+
+func changes(plan topology.Plan) listing[topology.Change] {
+	return listing[topology.Change]{
+		Items: plan.Changes,
+		Empty: "the broker is as surefoot.yaml wants it",
+		Name:  func(c topology.Change) string { return c.Name },
+		Columns: []column[topology.Change]{
+			{"ACTION", func(c topology.Change) string { return string(c.Action) }},
+			{"KIND", func(c topology.Change) string { return string(c.Kind) }},
+			{"NAME", func(c topology.Change) string { return c.Name }},
+			{"STATE", changeState},
+			{"DETAIL", func(c topology.Change) string { return c.Detail }},
+		},
+	}
+}
+
+func changeState(c topology.Change) string {
+	switch {
+	case c.Done:
+		return "done"
+	case c.Prune:
+		return "with --prune"
+	}
+	return ""
+}
+
+func topologyApply(s *session) *cobra.Command {
+	var prune bool
+	cmd := &cobra.Command{
+		Use: "apply", Short: "Make what is missing; exits 3 when something could not be made", Args: cobra.NoArgs,
+		Long: "Make what is missing, in a safe order. Nothing that exists is changed, and nothing removed but with\n" +
+			"--prune: bindings and queues that are no longer wanted, and retry and dead-letter queues with other\n" +
+			"properties, which are made anew; queues only when they are empty and unused.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, spec, err := s.topology()
+			if err != nil {
+				return err
+			}
+			if s.dryRun {
+				return s.showPlan(cmd.Context(), t, prune)
+			}
+			if err := s.confirmApply(cmd.Context(), t, spec, prune); err != nil {
+				return err
+			}
+			return s.apply(cmd.Context(), t, prune)
+		},
+	}
+	cmd.Flags().BoolVar(&prune, "prune", false, "also remove what is not in surefoot.yaml any more")
+	s.changeFlags(cmd)
+	s.outputFlag(cmd)
+	return cmd
+}
+
+// confirmApply asks with the number of changes. Without the management API that is not known, and everything is declared.
+func (s *session) confirmApply(ctx context.Context, t *topology.Topology, spec topology.Spec, prune bool) error {
+	if s.yes {
+		return nil
+	}
+	plan, err := t.Plan(ctx)
+	if errors.Is(err, topology.ErrManagement) && !prune {
+		s.note("what is there cannot be seen: %s", err)
+		return s.confirm(ctx, question{Verb: "declare", Count: len(spec.Queues), Thing: "queue", Target: "surefoot.yaml, with their retry and dead-letter queues"})
+	}
+	if err != nil {
+		return managed(err)
+	}
+	return s.confirm(ctx, question{Verb: "make", Count: plan.Pending(prune) - len(plan.Conflicts()), Thing: "change", Target: "the broker's topology"})
+}
+
+func (s *session) apply(ctx context.Context, t *topology.Topology, prune bool) error {
+	plan, err := t.Apply(ctx, topology.ApplyOptions{Prune: prune})
+	if len(plan.Changes) > 0 || err == nil {
+		if failed := render(s, changes(plan)); failed != nil {
+			return failed
+		}
+	}
+	switch {
+	case errors.Is(err, topology.ErrConflicts):
+		return partly(err)
+	case err != nil:
+		return managed(err)
+	case plan.Pending(prune) > 0:
+		return partly(fmt.Errorf("%d changes could not be made yet; the details say why", plan.Pending(prune)))
+	}
+	return nil
+}
+
+// verdict is one finding about a queue, or that it is safe.
+type verdict struct {
+	Queue   string `json:"queue"`
+	Safe    bool   `json:"safe"`
+	About   string `json:"about"`
+	Problem string `json:"problem"`
+	Mend    string `json:"mend"`
+}
+
+func topologyVerify(s *session) *cobra.Command {
+	var queue string
+	cmd := &cobra.Command{
+		Use: "verify", Short: "Check that no message can be lost on its way; exits 6 when one could", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, spec, err := s.topology()
+			if err != nil {
+				return err
+			}
+			if _, known := spec.Find(queue); queue != "" && !known {
+				return usageErrorf("see topology.queues in surefoot.yaml", "queue %q is not configured", queue)
+			}
+			return s.verify(cmd.Context(), t, spec, queue)
+		},
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "only this work `queue`")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func (s *session) verify(ctx context.Context, t *topology.Topology, spec topology.Spec, only string) error {
+	var verdicts []verdict
+	unsafe := 0
+	for _, q := range spec.Queues {
+		if only != "" && q.Name != only {
+			continue
+		}
+		report, err := t.Verify(ctx, q.Name)
+		if err != nil {
+			return fmt.Errorf("verify queue %s: %w", q.Name, err)
+		}
+		for _, unchecked := range report.Unchecked {
+			s.note("not checked: %s", unchecked)
+		}
+		for _, f := range report.Findings {
+			verdicts = append(verdicts, verdict{q.Name, false, f.Queue, f.Problem, f.Mend})
+		}
+		if len(report.Findings) == 0 {
+			verdicts = append(verdicts, verdict{Queue: q.Name, Safe: true})
+			continue
+		}
+		unsafe++
+	}
+	if err := render(s, verdictList(verdicts)); err != nil {
+		return err
+	}
+	if unsafe > 0 {
+		return differs("%d queues are not safe to consume from", unsafe)
+	}
+	return nil
+}
+
+func verdictList(verdicts []verdict) listing[verdict] {
+	return listing[verdict]{
+		Items: verdicts,
+		Name:  func(v verdict) string { return v.Queue },
+		Columns: []column[verdict]{
+			{"QUEUE", func(v verdict) string { return v.Queue }},
+			{"SAFE", func(v verdict) string {
+				if v.Safe {
+					return "yes"
+				}
+				return "no"
+			}},
+			{"ABOUT", func(v verdict) string { return v.About }},
+			{"PROBLEM", func(v verdict) string { return v.Problem }},
+			{"MEND", func(v verdict) string { return v.Mend }},
+		},
+	}
+}
