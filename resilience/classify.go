@@ -32,8 +32,7 @@ func With(first ...Classifier) Classifier {
 		if err == nil {
 			return ClassNone
 		}
-		var marked *markedError
-		if errors.As(err, &marked) {
+		if marked, ok := errors.AsType[*markedError](err); ok {
 			return marked.class
 		}
 		for _, classify := range first {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -146,7 +147,7 @@ func TestReadyStopAndMetrics(t *testing.T) {
 	}
 	require.Equal(t, http.StatusMethodNotAllowed, post(t, p.url+"/readyz"))
 	require.NoError(t, p.end(t))
-	_, err := http.Get(p.url + "/livez")
+	_, err := net.Dial("tcp", p.url[len("http://"):])
 	require.Error(t, err, "the probes still answer")
 }
 
@@ -250,12 +251,12 @@ func TestRoleThatDoesNotStopIsLeftBehind(t *testing.T) {
 	c.Shutdown.Timeout = time.Second
 	stuck := make(chan struct{})
 	t.Cleanup(func() { close(stuck) })
-	p := start(t, c, role("good", idle), role("stuck", func(_ context.Context, d app.Deps) error {
+	p := start(t, c, role("good", idle), role("stuck", func(ctx context.Context, d app.Deps) error {
 		pool, err := d.Pool("stuck")
 		if err != nil {
 			return err
 		}
-		conn, err := pool.Acquire(context.Background())
+		conn, err := pool.Acquire(ctx)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -24,9 +25,9 @@ func (c *cleanups) add(name string, undo func(context.Context) error) {
 // of the time until ctx ends, so that the next ones still get theirs: the process is about to exit.
 func (c *cleanups) run(ctx context.Context) error {
 	var failed []error
-	for i := len(c.steps) - 1; i >= 0; i-- {
-		if err := c.steps[i].run(ctx, i+1); err != nil {
-			failed = append(failed, fmt.Errorf("close %s: %w", c.steps[i].name, err))
+	for i, step := range slices.Backward(c.steps) {
+		if err := step.run(ctx, i+1); err != nil {
+			failed = append(failed, fmt.Errorf("close %s: %w", step.name, err))
 		}
 	}
 	c.steps = nil

@@ -24,8 +24,8 @@ type gate struct {
 	opened chan struct{}
 }
 
-func (a *application) newGate() (*gate, error) {
-	pool, err := a.openPool("http")
+func (a *application) newGate(ctx context.Context) (*gate, error) {
+	pool, err := a.openPool(ctx, "http")
 	if err != nil {
 		return nil, err
 	}

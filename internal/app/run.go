@@ -74,7 +74,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	a := &application{opts: opts, config: opts.Config, logger: opts.Logger, pools: telemetry.NewPoolCollector()}
-	return errors.Join(a.run(ctx, roles), a.close())
+	return errors.Join(a.run(ctx, roles), a.close(ctx))
 }
 
 // run works until it is time to close.
@@ -129,12 +129,12 @@ func (a *application) open(ctx context.Context) error {
 	return nil
 }
 
-// close undoes open and the pools.
-func (a *application) close() error {
+// close undoes open and the pools. It works on after the end of ctx, which is what asked for it.
+func (a *application) close(ctx context.Context) error {
 	if a.stopBy.IsZero() { // it has not come to running
 		a.stopBy = time.Now().Add(a.config.Shutdown.Timeout)
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), a.stopBy)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), a.stopBy)
 	defer cancel()
 	if err := a.cleanups.run(ctx); err != nil {
 		return fmt.Errorf("stop: %w", err)
@@ -144,8 +144,8 @@ func (a *application) close() error {
 }
 
 // openPool opens a role's pool and closes it after the roles have stopped.
-func (a *application) openPool(name string) (*pgxpool.Pool, error) {
-	pool, err := pg.Open(context.Background(), pg.Options{
+func (a *application) openPool(ctx context.Context, name string) (*pgxpool.Pool, error) {
+	pool, err := pg.Open(context.WithoutCancel(ctx), pg.Options{
 		URL:              a.config.Database.URL.Reveal(),
 		Name:             fmt.Sprintf("surefoot %s %s", name, a.opts.Host),
 		MaxConns:         int32(a.config.Database.MaxConns),

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
@@ -33,14 +34,14 @@ var errStarting = errors.New("starting")
 
 // start builds every role before it runs any, so that a fault in one is found before another works.
 func (a *application) start(ctx context.Context, roles []Role) (*running, error) {
-	gate, err := a.newGate()
+	gate, err := a.newGate(ctx)
 	if err != nil {
 		return nil, err
 	}
 	runners := make([]Runner, len(roles))
 	for i, role := range roles {
 		a.readiness.Set(role.Name, errStarting)
-		if runners[i], err = role.New(a.deps(role)); err != nil {
+		if runners[i], err = role.New(a.deps(ctx, role)); err != nil {
 			return nil, fmt.Errorf("set up %s: %w", role.Name, err)
 		}
 	}
@@ -59,13 +60,13 @@ func (a *application) start(ctx context.Context, roles []Role) (*running, error)
 	return r, nil
 }
 
-func (a *application) deps(role Role) Deps {
+func (a *application) deps(ctx context.Context, role Role) Deps {
 	return Deps{
 		Config:        a.config,
 		Logger:        a.logger.With().Str(telemetry.FieldRole, role.Name).Logger(),
 		Registerer:    a.registry,
 		Ready:         a.readiness.Part(role.Name),
-		Pool:          a.openPool,
+		Pool:          func(name string) (*pgxpool.Pool, error) { return a.openPool(ctx, name) },
 		Schema:        a.config.Database.Schema,
 		AMQPURL:       a.config.AMQP.URL.Reveal(),
 		ManagementURL: a.config.AMQP.ManagementURL.Reveal(),
@@ -156,9 +157,9 @@ func passes(err error) bool {
 	switch resilience.Classify(err) {
 	case resilience.ClassTransient, resilience.ClassUnavailable, resilience.ClassTimeout, resilience.ClassDatabaseRetry:
 		return true
-	default:
-		return false
+	case resilience.ClassNone, resilience.ClassUnknown, resilience.ClassPermanent, resilience.ClassCancelled, resilience.ClassShutdown:
 	}
+	return false
 }
 
 // stopError drops the trace that the end of the context leaves in a role's error.

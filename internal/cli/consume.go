@@ -11,7 +11,7 @@ import (
 )
 
 func consumeCommand(s *session) *cobra.Command {
-	run := roleCommand(s, "run", "Hand messages to the programs of topology.queues[].target until stopped", need{database: true, amqp: true}, "consume")
+	run := roleCommand(s, "Hand messages to the programs of topology.queues[].target until stopped", need{database: true, amqp: true}, "consume")
 	pause := &consumeChange{
 		session: s, verb: "pause", does: consumer.PauseQueue,
 		done: "queue %s is paused: its consumers start nothing more within 5 s", idle: "queue %s was paused already; see `surefoot consume ls`",

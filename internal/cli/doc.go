@@ -46,7 +46,7 @@
 //
 // A verb that changes something calls s.changeFlags(cmd) for --dry-run and --yes, shows what it would do and
 // stops when s.dryRun is set, and asks with s.confirm before it does it; s.operator() is audit's "who". A role
-// (`surefoot relay run`) is roleCommand(s, "relay", ...). Whatever else is opened is closed by s.onClose.
+// (`surefoot relay run`) is roleCommand(s, short, need{...}, "relay"). Whatever else is opened is closed by s.onClose.
 //
 // Tests call [Main] with buffers and look at stdout, stderr and the code.
 package cli

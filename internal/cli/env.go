@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -27,8 +28,8 @@ type Env struct {
 
 // getenv returns a variable of the environment, "" when it is not set.
 func (e *Env) getenv(name string) string {
-	for i := len(e.Environ) - 1; i >= 0; i-- {
-		if key, value, _ := strings.Cut(e.Environ[i], "="); key == name {
+	for _, entry := range slices.Backward(e.Environ) {
+		if key, value, _ := strings.Cut(entry, "="); key == name {
 			return value
 		}
 	}

@@ -69,7 +69,7 @@ func exitCode(ctx context.Context, err error) int {
 	if chosen, ok := errors.AsType[*exitError](err); ok {
 		return chosen.code
 	}
-	if _, ok := errors.AsType[config.Faults](err); ok || errors.Is(err, app.ErrNothingToRun) {
+	if _, ok := errors.AsType[config.FaultsError](err); ok || errors.Is(err, app.ErrNothingToRun) {
 		return ExitUsage
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -100,6 +100,6 @@ func isUnreachable(err error) bool {
 }
 
 // reported keeps err from being shown again, and its exit code.
-func reported(err error) error {
-	return &exitError{code: exitCode(context.Background(), err), err: err, reported: true}
+func reported(ctx context.Context, err error) error {
+	return &exitError{code: exitCode(ctx, err), err: err, reported: true}
 }

@@ -33,7 +33,7 @@ func TestExitCodes(t *testing.T) {
 		"nothing":                    {t.Context(), nil, 0},
 		"anything":                   {t.Context(), errors.New("x"), 1},
 		"usage":                      {t.Context(), usageErrorf("", "x"), 2},
-		"faults":                     {t.Context(), fmt.Errorf("load: %w", config.Faults{{Problem: "x"}}), 2},
+		"faults":                     {t.Context(), fmt.Errorf("load: %w", config.FaultsError{{Problem: "x"}}), 2},
 		"nothing to run":             {t.Context(), app.ErrNothingToRun, 2},
 		"partly":                     {t.Context(), partly(errors.New("x")), 3},
 		"partly, because refused":    {t.Context(), partly(refused), 3},
@@ -55,7 +55,7 @@ func TestExitCodes(t *testing.T) {
 		"failed while interrupted":   {cancelled, errors.New("x"), 1},
 		"cancelled by somebody else": {t.Context(), context.Canceled, 1},
 		"missing file":               {t.Context(), fs.ErrNotExist, 1},
-		"reported":                   {t.Context(), reported(app.ErrNothingToRun), 2},
+		"reported":                   {t.Context(), reported(t.Context(), app.ErrNothingToRun), 2},
 		"joined, one chosen":         {t.Context(), errors.Join(errors.New("x"), partly(errors.New("y"))), 3},
 	} {
 		require.Equal(t, tt.want, exitCode(tt.ctx, tt.err), name)

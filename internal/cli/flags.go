@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -55,7 +56,7 @@ func (s *session) changeFlags(cmd *cobra.Command) {
 
 // flagError makes a wrong flag a usage error, with the nearest flag that exists.
 func flagError(cmd *cobra.Command, err error) error {
-	if err == nil || err == pflag.ErrHelp {
+	if err == nil || errors.Is(err, pflag.ErrHelp) {
 		return err
 	}
 	hint := "see " + cmd.CommandPath() + " --help"

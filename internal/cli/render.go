@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -34,7 +35,7 @@ func (f *format) Set(text string) error {
 		*f = format(text)
 		return nil
 	}
-	return fmt.Errorf("use table, json, jsonl or name")
+	return errors.New("use table, json, jsonl or name")
 }
 
 // maxCell bounds a cell of a table, in bytes.
@@ -80,9 +81,9 @@ func render[T any](s *session, l listing[T]) error {
 			}
 		}
 		return nil
-	default:
-		return renderTable(s, l)
+	case formatTable:
 	}
+	return renderTable(s, l)
 }
 
 func renderTable[T any](s *session, l listing[T]) error {
@@ -117,13 +118,13 @@ func renderOne[T any](s *session, item T, name string, columns ...column[T]) err
 	case formatName:
 		_, err := fmt.Fprintln(s.env.Stdout, Escape(name, maxCell))
 		return err
-	default:
-		rows := make([][]string, 0, len(columns))
-		for _, column := range columns {
-			rows = append(rows, []string{column.Title, column.Text(item)})
-		}
-		return writeTable(s.env.Stdout, rows)
+	case formatTable:
 	}
+	rows := make([][]string, 0, len(columns))
+	for _, column := range columns {
+		rows = append(rows, []string{column.Title, column.Text(item)})
+	}
+	return writeTable(s.env.Stdout, rows)
 }
 
 // writeTable aligns rows. Cells are escaped, and empty ones shown as a dash.

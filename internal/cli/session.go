@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -101,8 +102,8 @@ func (s *session) onClose(closer func() error) { s.closers = append(s.closers, c
 
 func (s *session) close() error {
 	var failed []error
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		failed = append(failed, s.closers[i]())
+	for _, closer := range slices.Backward(s.closers) {
+		failed = append(failed, closer())
 	}
 	s.closers = nil
 	return errors.Join(failed...)

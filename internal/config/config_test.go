@@ -36,7 +36,7 @@ func load(yaml string) (*config.Config, error) {
 
 func requireFaults(t *testing.T, err error, want ...string) {
 	t.Helper()
-	var faults config.Faults
+	var faults config.FaultsError
 	require.ErrorAs(t, err, &faults)
 	var got []string
 	for _, fault := range faults {
@@ -127,14 +127,14 @@ func contains(node any, path []string) bool {
 // keys are the paths of all keys below a type, those in lists and maps included.
 func keys(of reflect.Type, path string) []string {
 	var found []string
-	for i := range of.NumField() {
-		name := of.Field(i).Tag.Get("yaml")
+	for field := range of.Fields() {
+		name := field.Tag.Get("yaml")
 		if name == "" {
 			continue
 		}
 		at := strings.TrimPrefix(path+"."+name, ".")
 		found = append(found, at)
-		inner := of.Field(i).Type
+		inner := field.Type
 		if inner.Kind() == reflect.Slice {
 			inner, at = inner.Elem(), at+"[]"
 		}

@@ -8,9 +8,6 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// defaulter is a list's or map's element that has defaults of its own.
-type defaulter interface{ SetDefaults() }
-
 // decode reads node into value, which stands at path. Null leaves the default: a section whose keys are all
 // commented out is null.
 func (r *reader) decode(node ast.Node, value reflect.Value, path string) {
@@ -31,18 +28,21 @@ func (r *reader) decode(node ast.Node, value reflect.Value, path string) {
 		r.decodeScalar(node, value, path)
 		return
 	}
-	switch value.Kind() {
-	case reflect.Struct:
+	r.decodeCompound(node, value, path)
+}
+
+// decodeCompound reads into what holds further values. Other kinds are not used in configurations.
+func (r *reader) decodeCompound(node ast.Node, value reflect.Value, path string) {
+	switch kind := value.Kind(); {
+	case kind == reflect.Struct:
 		r.decodeStruct(node, value, path)
-	case reflect.Map:
+	case kind == reflect.Map:
 		r.decodeMap(node, value, path)
-	case reflect.Slice:
+	case kind == reflect.Slice:
 		r.decodeSlice(node, value, path)
-	case reflect.Pointer:
-		value.Set(newElement(value.Type().Elem()).Addr())
+	case kind == reflect.Pointer:
+		value.Set(reflect.New(value.Type().Elem()))
 		r.decode(node, value.Elem(), path)
-	default:
-		r.fault(r.line(node.GetToken()), path, "cannot be set here")
 	}
 }
 
@@ -66,7 +66,7 @@ func (r *reader) decodeMap(node ast.Node, value reflect.Value, path string) {
 	r.eachPair(node, path, func(key string, pair *ast.MappingValueNode) {
 		at := fmt.Sprintf("%s[%s]", path, key)
 		r.set(at, r.line(pair.Key.GetToken()))
-		element := newElement(value.Type().Elem())
+		element := reflect.New(value.Type().Elem()).Elem()
 		r.decode(pair.Value, element, at)
 		value.SetMapIndex(reflect.ValueOf(key).Convert(value.Type().Key()), element)
 	})
@@ -84,7 +84,7 @@ func (r *reader) decodeSlice(node ast.Node, value reflect.Value, path string) {
 		if item != nil {
 			r.set(at, r.line(item.GetToken()))
 		}
-		element := newElement(value.Type().Elem())
+		element := reflect.New(value.Type().Elem()).Elem()
 		r.decode(item, element, at)
 		value.Set(reflect.Append(value, element))
 	}
@@ -130,15 +130,6 @@ func keyText(key ast.MapKeyNode) (string, bool) {
 		return key.GetToken().Value, true
 	}
 	return "", false
-}
-
-// newElement returns an addressable new element with its defaults.
-func newElement(of reflect.Type) reflect.Value {
-	element := reflect.New(of)
-	if with, ok := element.Interface().(defaulter); ok {
-		with.SetDefaults()
-	}
-	return element.Elem()
 }
 
 // fieldsOf maps the keys of a struct to its fields. Fields without a yaml tag are not configurable;

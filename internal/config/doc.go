@@ -1,7 +1,7 @@
 // Package config reads Surefoot's configuration: flags before SUREFOOT_* before surefoot.yaml before
 // defaults.
 //
-// It is strict. Every fault in any source is found and returned in one [Faults], before any work is done:
+// It is strict. Every fault in any source is found and returned in one [FaultsError], before any work is done:
 // unknown keys (with the line and the nearest name), values of a wrong type or out of range, secrets that
 // cannot be read. No fault, and no value of this package when printed, shows a password.
 //

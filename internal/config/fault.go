@@ -26,11 +26,11 @@ func (f Fault) String() string {
 	return strings.Join(parts, ": ")
 }
 
-// Faults are all the faults of a configuration, in the order of its keys. It is an error.
-type Faults []Fault
+// FaultsError are all the faults of a configuration, in the order of its keys. It is an error.
+type FaultsError []Fault
 
 // Error lists the faults, one a line.
-func (f Faults) Error() string {
+func (f FaultsError) Error() string {
 	lines := make([]string, 0, len(f)+1)
 	if len(f) == 1 {
 		return "the configuration has a fault: " + f[0].String()

@@ -38,7 +38,7 @@ type Flag struct {
 	Text string
 }
 
-// Load reads and checks everything. Its error is a [Faults] with every fault of every source.
+// Load reads and checks everything. Its error is a [FaultsError] with every fault of every source.
 func Load(src Sources) (*Config, error) {
 	config := Default()
 	r := &reader{where: map[string]string{}}

@@ -7,7 +7,7 @@ import (
 
 // reader gathers the values of all sources into one Config, and every fault on the way.
 type reader struct {
-	faults Faults
+	faults FaultsError
 	// where remembers which source set a key, so that later checks can point there.
 	where map[string]string
 	// file is the name of the file in faults; "" when there is none.

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,13 +29,10 @@ func isScalar(of reflect.Type) bool {
 	if reflect.PointerTo(of).Implements(textType) {
 		return true
 	}
-	switch of.Kind() {
-	case reflect.String, reflect.Bool, reflect.Float64,
-		reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32, reflect.Uint64:
-		return true
-	default:
-		return false
-	}
+	return slices.Contains([]reflect.Kind{
+		reflect.String, reflect.Bool, reflect.Float64,
+		reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint32, reflect.Uint64,
+	}, of.Kind())
 }
 
 func (r *reader) decodeScalar(node ast.Node, value reflect.Value, path string) {
@@ -74,25 +72,28 @@ func setScalar(value reflect.Value, text string) error {
 	if value.Type() == durationType {
 		return setDuration(value, text)
 	}
-	if target, ok := value.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if target, ok := reflect.TypeAssert[encoding.TextUnmarshaler](value.Addr()); ok {
 		return target.UnmarshalText([]byte(text))
 	}
-	switch value.Kind() {
-	case reflect.String:
+	switch kind := value.Kind(); {
+	case kind == reflect.String:
 		value.SetString(text)
 		return nil
-	case reflect.Bool:
+	case kind == reflect.Bool:
 		return setBool(value, text)
-	case reflect.Float64:
-		number, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return errNumber
-		}
-		value.SetFloat(number)
-		return nil
-	default:
-		return setInteger(value, text)
+	case value.CanFloat():
+		return setFloat(value, text)
 	}
+	return setInteger(value, text)
+}
+
+func setFloat(value reflect.Value, text string) error {
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return errNumber
+	}
+	value.SetFloat(number)
+	return nil
 }
 
 func setDuration(value reflect.Value, text string) error {

@@ -66,7 +66,7 @@ func TestReadiness(t *testing.T) {
 		t.Helper()
 		ready, reasons := r.Snapshot()
 		require.Equal(t, len(want) == 0, ready)
-		require.Equal(t, len(want), len(reasons))
+		require.Len(t, reasons, len(want))
 		for part, reason := range want {
 			require.Equal(t, reason, reasons[part])
 		}
