@@ -19,9 +19,11 @@ import (
 func (w *world) feed(first, last int) {
 	w.t.Helper()
 	for n := first; n <= last; n++ {
+		var msgs []message.Message
 		for k := range 10 {
-			w.enqueue(msg(fmt.Sprintf("k%d", k), n))
+			msgs = append(msgs, msg(fmt.Sprintf("k%d", k), n))
 		}
+		w.enqueue(msgs...)
 	}
 }
 

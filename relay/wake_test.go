@@ -53,11 +53,11 @@ func TestLateConfirmsStopTheRouteAndSettle(t *testing.T) {
 	net := testkit.Proxy(t, w.broker.URL)
 	o := w.options()
 	o.AMQPURL = net.Through(t, w.broker.URL)
-	o.ConfirmTimeout = 500 * time.Millisecond
+	o.ConfirmTimeout, o.Lease = 200*time.Millisecond, 10*time.Second
 	w.start(o)
 	w.enqueue(msg("k", 1))
 	w.settled(1)
-	net.Latency(t, 800*time.Millisecond)
+	net.Latency(t, 300*time.Millisecond)
 	for n := 2; n <= 5; n++ {
 		w.enqueue(msg("k", n), msg("", n))
 	}
