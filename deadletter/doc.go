@@ -4,7 +4,7 @@
 //
 //   - Looking never changes what is in a dead-letter queue, nor its order (docs/guarantees.md G6). Letters are
 //     read by a consumer and given back by closing its channel. Reading with basic.get would not do: ten
-//     letters given back at once then return in another order (measured on RabbitMQ 3.10).
+//     letters given back at once then return in another order (measured on RabbitMQ 3.10 and 4.0).
 //   - Looks, redrives and discards of one queue exclude each other, by a lease in PostgreSQL.
 //   - A redrive moves only what was in the queue when it began, oldest first. A letter leaves only after the
 //     broker has confirmed its copy in the work queue, so that a crash at any point loses nothing; at most

@@ -32,6 +32,7 @@ func lookOften(t *testing.T, s *stage, looks int) {
 		}
 		got, err := s.letters.Show(t.Context(), r)
 		require.NoError(t, err)
+		require.Equal(t, 300, s.count(dlq), "all are back when the look is over")
 		if i%5 == 4 {
 			require.Equal(t, []any{1, 300}, []any{len(got), got[0].Position})
 			continue

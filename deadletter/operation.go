@@ -134,7 +134,11 @@ func (d *DeadLetters) locked(ctx context.Context, n names, c claim, work func(co
 		return err
 	}
 	defer lock.giveBack(ctx)
-	return work(held)
+	err = work(held)
+	if cause := context.Cause(held); err != nil && errors.Is(cause, ErrLockLost) && !errors.Is(err, ErrLockLost) {
+		err = errors.Join(cause, err)
+	}
+	return err
 }
 
 // connected is locked with a connection for receiving, once looking is known to be safe.

@@ -245,7 +245,7 @@ func TestRedrivenBrokerLetterSurvivesTheRetryTier(t *testing.T) {
 	m.Headers = amqp.Table{"tenant": "acme"}
 	s.fill(work, m)
 	for range 3 { // the limit of 2 gives 3 deliveries
-		testkitGet(s, work).Reject(true) //nolint:errcheck // the wait below tells
+		require.NoError(t, s.get(work).Reject(true))
 	}
 	s.waitFor(dlq, 1)
 	letters, err := s.letters.Show(t.Context(), deadletter.ShowRequest{Queue: work, Who: "ann"})
@@ -258,17 +258,16 @@ func TestRedrivenBrokerLetterSurvivesTheRetryTier(t *testing.T) {
 	result, err := s.redrive(only(deadletter.Filter{ErrorClass: "delivery_limit", Since: time.Now().Add(-time.Hour)}))
 	require.NoError(t, err)
 	require.Equal(t, 1, result.Done)
-	d := testkitGet(s, work)
-	require.NotContains(t, d.Headers, "x-death")
-	require.Equal(t, message.Origin{RoutingKey: work, Queue: work}, message.OriginOf(d.Headers))
-	retry := message.Republishing(&d)
-	s.fill(work+".retry", retry)
+	d := s.get(work)
+	s.fill(work+".retry", message.Republishing(&d))
 	require.NoError(t, d.Ack(false))
 	s.waitFor(work, 1)
 	require.Equal(t, []string{"m"}, s.ids(work))
+	require.NotContains(t, d.Headers, "x-death")
+	require.Equal(t, message.Origin{RoutingKey: work, Queue: work}, message.OriginOf(d.Headers))
 }
 
-func testkitGet(s *stage, queue string) amqp.Delivery {
+func (s *stage) get(queue string) amqp.Delivery {
 	s.Helper()
 	s.waitFor(queue, 1)
 	d, ok, err := s.ch.Get(queue, false)
@@ -302,5 +301,28 @@ func TestRedriveRateAndSessions(t *testing.T) {
 		}
 	}
 	require.Equal(t, even, s.ids(work))
-	require.Equal(t, odd, s.ids(dlq))
+	rest := s.take(dlq)
+	require.Equal(t, odd, idsOf(rest))
+	returned, _ := message.Integer(rest[0].Headers["x-delivery-count"])
+	require.GreaterOrEqual(t, returned, int64(4), "held letters were given back now and then")
+}
+
+// What dies while the redrive runs was not there at the start.
+func TestRedriveLeavesWhatComesLater(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	before, old := batch("a", 60, "order.paid")
+	after, later := batch("b", 60, "order.paid")
+	s.fill(dlq, before...)
+	result, err := s.redrive(func(r *deadletter.RedriveRequest) {
+		r.Confirm = func(_ context.Context, plan deadletter.Result) error {
+			require.Equal(t, 60, plan.Done)
+			s.fill(dlq, after...)
+			return nil
+		}
+	})
+	require.NoError(t, err)
+	require.Equal(t, []int{60, 60}, []int{result.Found, result.Done})
+	require.Equal(t, old, s.ids(work))
+	require.Equal(t, later, s.ids(dlq))
 }

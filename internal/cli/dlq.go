@@ -96,7 +96,7 @@ func badRequest(err error) error {
 
 // outcomeOf turns a result into the command's error, and so into its exit code.
 func outcomeOf(r deadletter.Result, err error) error {
-	if _, chosen := errors.AsType[*exitError](err); chosen || errors.Is(err, context.Canceled) {
+	if _, chosen := errors.AsType[*exitError](err); chosen || errors.Is(err, context.Canceled) && !errors.Is(err, deadletter.ErrLockLost) {
 		return err
 	}
 	if err = badRequest(err); err != nil {
