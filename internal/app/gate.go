@@ -16,6 +16,9 @@ const (
 	lookLimit = 2 * time.Second
 )
 
+// databasePart is the database's name in the readiness probe.
+const databasePart = "database"
+
 // gate watches the database on a pool of its own, tells readiness, and holds the roles back until it has
 // once been there with the schema that this program knows.
 type gate struct {
@@ -29,7 +32,6 @@ func (a *application) newGate(ctx context.Context) (*gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.readiness.Set("database", errStarting)
 	return &gate{app: a, pool: pool, opened: make(chan struct{})}, nil
 }
 
@@ -57,7 +59,7 @@ func (g *gate) look(ctx context.Context) error {
 
 // report tells readiness, opens the gate the first time, and logs changes only.
 func (g *gate) report(err, last error) {
-	g.app.readiness.Set("database", err)
+	g.app.readiness.Set(databasePart, err)
 	if err == nil {
 		g.open()
 	}

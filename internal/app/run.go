@@ -77,8 +77,12 @@ func Run(ctx context.Context, opts Options) error {
 	return errors.Join(a.run(ctx, roles), a.close(ctx))
 }
 
-// run works until it is time to close.
+// run works until it is time to close. Whatever must be ready is not so before the probes can be asked.
 func (a *application) run(ctx context.Context, roles []Role) error {
+	a.readiness.Set(databasePart, errStarting)
+	for _, role := range roles {
+		a.readiness.Set(role.Name, errStarting)
+	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}

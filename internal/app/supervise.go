@@ -40,7 +40,6 @@ func (a *application) start(ctx context.Context, roles []Role) (*running, error)
 	}
 	runners := make([]Runner, len(roles))
 	for i, role := range roles {
-		a.readiness.Set(role.Name, errStarting)
 		if runners[i], err = role.New(a.deps(ctx, role)); err != nil {
 			return nil, fmt.Errorf("set up %s: %w", role.Name, err)
 		}
