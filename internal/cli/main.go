@@ -15,14 +15,14 @@ func Main(ctx context.Context, args []string, env Env) int {
 	defer telemetry.FatalOnPanic(s.crashLogger())
 	root := newRoot(s)
 	root.SetArgs(args)
-	root.SetContext(ctx)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !s.started {
 		err = asUsage(err)
 	}
 	err = errors.Join(err, s.close())
-	s.report(err)
-	return exitCode(ctx, err)
+	code := exitCode(ctx, err)
+	s.report(err, code)
+	return code
 }
 
 // asUsage makes what cobra found wrong with the arguments a usage error.
@@ -34,7 +34,7 @@ func asUsage(err error) error {
 }
 
 // report shows an error to the person at the terminal. Its text may quote messages: it is escaped.
-func (s *session) report(err error) {
+func (s *session) report(err error, code int) {
 	if err == nil {
 		return
 	}
@@ -42,7 +42,11 @@ func (s *session) report(err error) {
 	if ok && chosen.reported {
 		return
 	}
-	fmt.Fprintf(s.env.Stderr, "surefoot: %s\n", EscapeBlock(err.Error(), maxErrorText))
+	prefix := "surefoot: "
+	if code == ExitInterrupted {
+		prefix += "interrupted: "
+	}
+	fmt.Fprintf(s.env.Stderr, "%s%s\n", prefix, EscapeBlock(err.Error(), maxErrorText))
 	if ok && chosen.hint != "" {
 		fmt.Fprintf(s.env.Stderr, "hint: %s\n", Escape(chosen.hint, maxErrorText))
 	}
