@@ -173,7 +173,7 @@ func TestAQueueDeletedUnderTheConsumerIsReportedAndTakenUpAgain(t *testing.T) {
 	_, err := w.ch.QueueDelete("q", false, false, false)
 	require.NoError(t, err)
 	ready.await(t, "topology apply")
-	w.declare(worldOptions{tier: 200 * time.Millisecond})
+	w.declare(worldOptions{})
 	ready.await(t, "")
 	w.publish("m2")
 	w.awaitEffects(2)
@@ -198,7 +198,7 @@ func TestAMissingRetryQueueKeepsTheMessageAndSaysSo(t *testing.T) {
 	stop()
 	testkit.Eventually(t, soon, "the message to be back", func() bool { return w.depth("q") == 1 })
 	w.start(o)
-	w.declare(worldOptions{tier: 200 * time.Millisecond})
+	w.declare(worldOptions{})
 	w.awaitEffects(1)
 	ready.await(t, "")
 	w.awaitEmpty("q.retry", "q.dlq")
@@ -215,7 +215,7 @@ func TestConsumingNeedsTheDeadLetterPath(t *testing.T) {
 	w.start(o)
 	ready.await(t, "q.dlq")
 	require.Empty(t, w.effects())
-	w.declare(worldOptions{tier: 200 * time.Millisecond})
+	w.declare(worldOptions{})
 	w.awaitEffects(1)
 }
 
@@ -247,7 +247,7 @@ func TestShutdownUnderLoadReturnsWhatItHoldsUncounted(t *testing.T) {
 	receive(t, g.entered, "a run")
 	receive(t, g.entered, "a run")
 	stop()
-	require.Equal(t, 20, w.depth("q"), "everything is back at once")
+	testkit.Eventually(t, soon, "everything to be back", func() bool { return w.depth("q") == 20 })
 	require.Zero(t, w.depth("q.retry"))
 
 	attempts := make(chan int, 100)

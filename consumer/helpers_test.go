@@ -34,6 +34,7 @@ type world struct {
 	t     testing.TB
 	db    testkit.DB
 	vhost testkit.AMQP
+	conn  *amqp.Connection
 	ch    *amqp.Channel
 	logs  *logBook
 
@@ -49,24 +50,36 @@ type worldOptions struct {
 
 func newWorld(t testing.TB, o worldOptions) *world {
 	t.Helper()
-	if o.tier == 0 {
-		o.tier = 200 * time.Millisecond
-	}
-	w := &world{t: t, db: testkit.Database(t), vhost: testkit.Broker(t), logs: &logBook{}}
+	return newWorldOn(t, o, testkit.Database(t), testkit.Broker(t))
+}
+
+func newWorldOn(t testing.TB, o worldOptions, db testkit.DB, vhost testkit.AMQP) *world {
+	t.Helper()
+	w := &world{t: t, db: db, vhost: vhost, logs: &logBook{}}
 	_, err := w.db.Pool.Exec(t.Context(), `CREATE TABLE `+w.db.Schema+`.effects (n bigint GENERATED ALWAYS AS IDENTITY, id text, key text)`)
 	require.NoError(t, err)
-	conn, err := amqp.Dial(w.vhost.URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	w.ch, err = conn.Channel()
-	require.NoError(t, err)
-	require.NoError(t, w.ch.Confirm(false))
+	w.connect()
 	w.declare(o)
 	return w
 }
 
+// connect opens the test's own connection.
+func (w *world) connect() {
+	w.t.Helper()
+	var err error
+	w.conn, err = amqp.Dial(w.vhost.URL)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = w.conn.Close() })
+	w.ch, err = w.conn.Channel()
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.ch.Confirm(false))
+}
+
 func (w *world) declare(o worldOptions) {
 	w.t.Helper()
+	if o.tier == 0 {
+		o.tier = 200 * time.Millisecond
+	}
 	for _, name := range []string{"x.dlx", "x.retry"} {
 		require.NoError(w.t, w.ch.ExchangeDeclare(name, "direct", true, false, false, false, nil))
 	}

@@ -25,6 +25,7 @@ type loop struct {
 	old        []*intake // receive no more, but something of theirs is still held
 	queue      *queue
 	suspension suspension
+	innocent   bool // a message that is no suspect has come
 	outcomes   chan outcome
 	gone       chan struct{} // closed when nobody receives outcomes any more
 	timer      *time.Timer
@@ -109,11 +110,13 @@ func (l *loop) take(ctx context.Context, d amqp.Delivery) error {
 func (l *loop) receive(d amqp.Delivery) {
 	l.c.deliveries.Add(1)
 	l.in.acks.received(&d)
-	l.queue.add(newJob(l.in, d))
+	j := newJob(l.in, d)
+	l.innocent = l.innocent || !j.suspect
+	l.queue.add(j)
 }
 
 func (l *loop) widen(ctx context.Context) error {
-	if l.in.prefetch >= l.c.opts.Prefetch || l.in.acks.high == 0 || l.suspected() || l.c.pauses.paused() || ctx.Err() != nil {
+	if l.in.prefetch >= l.c.opts.Prefetch || !l.innocent || l.suspected() || l.c.pauses.paused() || ctx.Err() != nil {
 		return nil
 	}
 	if l.c.opts.Ordering == OrderLanes {
