@@ -13,7 +13,7 @@ import (
 func Main(ctx context.Context, args []string, env Env) int {
 	s := newSession(env)
 	defer telemetry.FatalOnPanic(s.crashLogger())
-	root := newRoot(s)
+	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !s.started {

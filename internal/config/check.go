@@ -131,7 +131,7 @@ func (c *Relay) check(r *reader) {
 
 // checkTopology lets the spec find its own faults.
 func checkTopology(r *reader, spec topology.Spec) {
-	faults, _ := errors.AsType[topology.Faults](spec.Validate())
+	faults, _ := errors.AsType[topology.FaultsError](spec.Validate())
 	for _, fault := range faults {
 		if key := "topology." + fault.Key; !r.failed(key) {
 			r.wrong(key, "%s", fault.Problem)

@@ -33,17 +33,17 @@ func (r *reader) decode(node ast.Node, value reflect.Value, path string) {
 
 // decodeCompound reads into what holds further values. Other kinds are not used in configurations.
 func (r *reader) decodeCompound(node ast.Node, value reflect.Value, path string) {
-	switch kind := value.Kind(); {
-	case kind == reflect.Struct:
-		r.decodeStruct(node, value, path)
-	case kind == reflect.Map:
-		r.decodeMap(node, value, path)
-	case kind == reflect.Slice:
-		r.decodeSlice(node, value, path)
-	case kind == reflect.Pointer:
-		value.Set(reflect.New(value.Type().Elem()))
-		r.decode(node, value.Elem(), path)
+	decoders := map[reflect.Kind]func(ast.Node, reflect.Value, string){
+		reflect.Struct: r.decodeStruct, reflect.Map: r.decodeMap, reflect.Slice: r.decodeSlice, reflect.Pointer: r.decodePointer,
 	}
+	if decode := decoders[value.Kind()]; decode != nil {
+		decode(node, value, path)
+	}
+}
+
+func (r *reader) decodePointer(node ast.Node, value reflect.Value, path string) {
+	value.Set(reflect.New(value.Type().Elem()))
+	r.decode(node, value.Elem(), path)
 }
 
 func (r *reader) decodeStruct(node ast.Node, value reflect.Value, path string) {
