@@ -76,6 +76,21 @@ func TestOutboxAddKeepsPayloadsByteForByte(t *testing.T) {
 	require.Equal(t, []string{"ann@box|outbox add||5 enqueued|"}, audited(t, db))
 }
 
+// Lines are read ahead while earlier ones are checked: none may be overwritten by a later one.
+func TestOutboxAddOfManyLinesMixesNothingUp(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	var input strings.Builder
+	var want []string
+	for i := range 3000 {
+		want = append(want, fmt.Sprintf(`"%d %s"`, i, strings.Repeat(string(rune('a'+i%26)), 300)))
+		fmt.Fprintf(&input, `{"type":"a","payload":%s}`+"\n", want[i])
+	}
+	got := outboxOf(t, db)(input.String(), "add")
+	require.Zero(t, got.code, got.stderr)
+	require.Equal(t, want, payloads(t, db))
+}
+
 func TestOutboxAddNamesEveryFaultAndWritesNothing(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
