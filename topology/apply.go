@@ -53,7 +53,6 @@ type applier struct {
 }
 
 func (a *applier) apply(ctx context.Context, plan Plan, prune bool) (Plan, error) {
-	conflicts := 0
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
 		if c.Prune && !prune {
@@ -62,15 +61,12 @@ func (a *applier) apply(ctx context.Context, plan Plan, prune bool) (Plan, error
 		if err := a.change(ctx, c); err != nil {
 			return plan, fmt.Errorf("topology: %s %s %s: %w", c.Action, c.Kind, c.Name, err)
 		}
-		if c.Action == ActionConflict {
-			conflicts++
-		}
 		if c.Done {
 			a.log.Info().Str("action", string(c.Action)).Str("kind", string(c.Kind)).Str("name", c.Name).Msg("topology changed")
 		}
 	}
-	if conflicts > 0 {
-		return plan, fmt.Errorf("%w (%d)", ErrConflicts, conflicts)
+	if n := plan.Conflicts(); n > 0 {
+		return plan, fmt.Errorf("%w (%d)", ErrConflicts, n)
 	}
 	return plan, nil
 }

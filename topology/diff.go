@@ -60,26 +60,24 @@ type Plan struct {
 	Changes []Change `json:"changes"`
 }
 
-// Pending returns how many changes an apply would make, with or without prune. Conflicts count: they are differences that stay.
+// Pending returns how many changes an apply would make, with or without prune.
 func (p Plan) Pending(prune bool) int {
+	return p.count(func(c Change) bool { return c.Action != ActionConflict && (prune || !c.Prune) })
+}
+
+// Conflicts returns how many things exist with other properties: those that no apply changes, and those that only one with prune does.
+func (p Plan) Conflicts() int {
+	return p.count(func(c Change) bool { return c.Action == ActionConflict || c.Action == ActionReplace })
+}
+
+func (p Plan) count(counts func(Change) bool) int {
 	n := 0
 	for _, c := range p.Changes {
-		if !c.Done && (prune || !c.Prune) {
+		if !c.Done && counts(c) {
 			n++
 		}
 	}
 	return n
-}
-
-// Conflicts returns the changes that no apply can make as they are.
-func (p Plan) Conflicts() []Change {
-	var found []Change
-	for _, c := range p.Changes {
-		if c.Action == ActionConflict {
-			found = append(found, c)
-		}
-	}
-	return found
 }
 
 // Diff compares. It is pure. The order is that of safe declaration: exchanges, dead-letter queues with their bindings, retry queues, work queues,
@@ -154,7 +152,7 @@ func (d *differ) conflict(name string, want, have QueueState, differences string
 	c := Change{Action: ActionConflict, Kind: KindQueue, Name: name}
 	switch want.Role {
 	case RoleWork:
-		c.Detail = fmt.Sprintf("%s; a queue cannot be changed. Without loss: (1) give the queue a new name in the spec, such as %s, and apply; the old one stays beside it. "+
+		c.Detail = fmt.Sprintf("%s; a queue cannot be changed. Without loss: (1) give the queue a new name in the spec, such as %s, and apply; the old one stays beside it, and both get every event. "+
 			"(2) Go on consuming the old one, too, until it is empty. (3) `surefoot topology apply --prune` unbinds the old one, and deletes it once it is empty and unused", differences, nextName(name))
 		d.add(c)
 	case RoleRetry, RoleDeadLetters:
@@ -209,8 +207,17 @@ func orNone(value any, there bool) string {
 	return fmt.Sprintf("%v", normal(value))
 }
 
+// binds brings retries and dead letters home first, and events last.
 func (d *differ) binds(role Role) {
-	for _, b := range slices.SortedFunc(maps.Keys(d.wanted.Bindings), compareBindings) {
+	events := func(b Binding) int {
+		if d.wanted.Exchanges[b.Exchange].Type == exchangeTypeTopic {
+			return 1
+		}
+		return 0
+	}
+	all := slices.SortedFunc(maps.Keys(d.wanted.Bindings), compareBindings)
+	slices.SortStableFunc(all, func(a, b Binding) int { return events(a) - events(b) })
+	for _, b := range all {
 		if d.wanted.Queues[b.Queue].Role == role && !d.actual.bound(b) {
 			d.add(Change{Action: ActionBind, Kind: KindBinding, Name: b.String(), binding: b})
 		}

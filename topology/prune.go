@@ -28,10 +28,12 @@ func (a *applier) deleteLeftover(ctx context.Context, c *Change) error {
 	if err != nil {
 		return err
 	}
-	if c.Done = why == ""; !c.Done {
+	if why != "" {
 		c.Detail = "kept: " + why
 		a.kept[c.work] = true
+		return nil
 	}
+	c.Done, c.Detail = true, "was empty and unused"
 	return nil
 }
 
@@ -43,7 +45,7 @@ func (a *applier) replace(ctx context.Context, c *Change) error {
 		return err
 	}
 	if why != "" {
-		c.Action, c.Detail = ActionConflict, "not replaced: "+why+"; "+c.Detail
+		c.Detail = "not replaced: " + why + "; " + c.Detail
 		return nil
 	}
 	if err := a.declareQueue(ctx, c.Name, c.queue); err != nil {
@@ -54,7 +56,7 @@ func (a *applier) replace(ctx context.Context, c *Change) error {
 			return err
 		}
 	}
-	c.Done = true
+	c.Done, c.Detail = true, "was empty and unused, made anew: "+canonical(c.queue.Arguments)
 	return nil
 }
 

@@ -28,11 +28,11 @@ type Fault struct {
 	Problem string
 }
 
-// Faults are all that is wrong with a spec; they are an error.
-type Faults []Fault
+// FaultsError is all that is wrong with a spec.
+type FaultsError []Fault
 
 // Error lists the faults, one a line.
-func (f Faults) Error() string {
+func (f FaultsError) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
 		lines[i] = "topology: " + fault.Key + " " + fault.Problem
@@ -40,7 +40,7 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Validate finds all faults at once and returns them as Faults, or nil.
+// Validate finds all faults at once and returns them as FaultsError, or nil.
 func (s Spec) Validate() error {
 	c := checker{exchanges: map[string]string{}, queues: map[string]string{}}
 	for i, q := range s.Queues {
@@ -54,7 +54,7 @@ func (s Spec) Validate() error {
 
 // checker gathers faults. It remembers who claimed a name, derived ones included.
 type checker struct {
-	faults    Faults
+	faults    FaultsError
 	queues    map[string]string // name -> key of its owner
 	exchanges map[string]string // name -> base exchange it derives from
 }

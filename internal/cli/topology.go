@@ -73,12 +73,12 @@ func (s *session) showPlan(ctx context.Context, t *topology.Topology, prune bool
 	if err := render(s, changes(plan)); err != nil {
 		return err
 	}
-	pending := plan.Pending(prune)
+	pending, conflicts := plan.Pending(prune), plan.Conflicts()
 	if left := plan.Pending(true) - pending; left > 0 {
 		s.note("%d of these only with --prune", left)
 	}
-	if pending > 0 {
-		return differs("%d differences between surefoot.yaml and the broker", pending)
+	if pending > 0 || conflicts > 0 {
+		return differs("surefoot.yaml and the broker differ: apply would make %d changes, %d things exist with other properties", pending, conflicts)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (s *session) confirmApply(ctx context.Context, t *topology.Topology, spec t
 	if err != nil {
 		return managed(err)
 	}
-	return s.confirm(ctx, question{Verb: "make", Count: plan.Pending(prune) - len(plan.Conflicts()), Thing: "change", Target: "the broker's topology"})
+	return s.confirm(ctx, question{Verb: "make", Count: plan.Pending(prune), Thing: "change", Target: "the broker's topology"})
 }
 
 func (s *session) apply(ctx context.Context, t *topology.Topology, prune bool) error {
