@@ -69,24 +69,41 @@ install_with_brew() {
 
 install_with_apt() {
   if ((EUID != 0)); then
-    say "installing $* (sudo apt-get)"
-    sudo -n true 2>/dev/null || die "please run once as root: $self install"
+    sudo -n true 2>/dev/null || die "$* must be installed first; please run once as root: $self install"
     sudo -n "$BASH" "$self" install
     return
   fi
-  say "installing $* with apt-get; their own services will be neither started nor enabled"
-  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3) package
-  "${apt[@]}" update >&2
+  say "installing $* with apt-get, which takes some minutes; their own services are neither started nor enabled"
+  local package
+  quietly apt_get update
   for package; do candidate_fits "$package"; done
-  local units
-  units=$(units_to_disable "$@") # asked before the installation: what is there already stays as it is
+  local epmd_is_new=""
+  command -v epmd >/dev/null || epmd_is_new=yes
   trap allow_services EXIT
   forbid_services
-  "${apt[@]}" install --no-install-recommends "$@" </dev/null >&2
+  quietly apt_get install --no-install-recommends "$@"
   allow_services
   trap - EXIT
-  # shellcheck disable=SC2086 # one word per unit
-  if [[ -n $units ]]; then systemctl disable $units >/dev/null 2>&1 || true; fi
+  for package; do update-rc.d "$package" disable >/dev/null 2>&1 || true; done # systemd's links too
+  if [[ $epmd_is_new ]] && command -v systemctl >/dev/null; then
+    systemctl disable epmd.service epmd.socket >/dev/null 2>&1 || true
+  fi
+}
+
+apt_get() {
+  DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+
+# Shows what a command prints only when it fails.
+quietly() {
+  local log
+  log=$(mktemp)
+  if ! "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    die "$* failed; its output is above"
+  fi
+  rm -f "$log"
 }
 
 # Better no package than one that is too old.
@@ -117,19 +134,4 @@ allow_services() {
   if grep -qs surefoot-stack "$policy"; then rm -f "$policy"; fi
   if [[ -e $policy.before-surefoot || -L $policy.before-surefoot ]]; then mv "$policy.before-surefoot" "$policy"; fi
   rm -f "$no_cluster"
-}
-
-# Nor shall they start with the machine's next boot.
-units_to_disable() {
-  local package
-  command -v systemctl >/dev/null || return 0
-  for package; do
-    case $package in
-      postgresql) echo postgresql.service ;;
-      rabbitmq-server)
-        echo rabbitmq-server.service
-        command -v epmd >/dev/null || echo epmd.service epmd.socket
-        ;;
-    esac
-  done
 }
