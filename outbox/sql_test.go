@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -241,6 +242,10 @@ func TestEnqueueIsTheOnlyWay(t *testing.T) {
 		})
 	}
 	exec(`CREATE ROLE ` + role)
+	t.Cleanup(func() {
+		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), `DROP OWNED BY `+role+`; DROP ROLE `+role)
+		require.NoError(t, err)
+	})
 	enqueue := `SELECT ` + db.Schema + `.enqueue('a', '')`
 	many := `SELECT ` + db.Schema + `.` + batch(nil)
 	require.Equal(t, "42501", pgError(t, as(enqueue)).Code, "no USAGE yet")
@@ -257,8 +262,6 @@ func TestEnqueueIsTheOnlyWay(t *testing.T) {
 		require.Equal(t, "42501", pgError(t, as(fmt.Sprintf(sql, db.Schema))).Code, sql)
 	}
 	require.Len(t, stored(t, db), 3)
-	exec(`DROP OWNED BY ` + role)
-	exec(`DROP ROLE ` + role)
 }
 
 // A caller's search_path must not reach into the functions, which run with their owner's rights.
