@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
@@ -19,7 +17,7 @@ func (c *Consumer) watchBacklog(ctx context.Context, conn *rabbit.Conn) {
 	defer c.health.set(partBacklog, nil)
 	for sleep(ctx, c.backlogInterval) {
 		before := c.deliveries.Load()
-		ready, err := depth(ctx, conn, c.opts.Queue)
+		ready, err := inspect(ctx, conn, c.opts.Queue)
 		if err != nil {
 			if ctx.Err() == nil {
 				c.log.Debug().Err(err).Msg("queue not looked at")
@@ -39,20 +37,8 @@ func (c *Consumer) watchBacklog(ctx context.Context, conn *rabbit.Conn) {
 	}
 }
 
-// depth counts the messages that are ready.
-func depth(ctx context.Context, conn *rabbit.Conn, queue string) (int, error) {
-	ch, err := conn.Channel(ctx)
-	if err != nil {
-		return 0, err
-	}
-	ready := 0
-	err = ch.Do(context.WithoutCancel(ctx), fmt.Sprintf("look at queue %q", queue), func(ch *amqp.Channel) error {
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		ready = q.Messages
-		return err
-	})
-	if closing := ch.Close(context.WithoutCancel(ctx)); err == nil {
-		err = closing
-	}
+// inspect counts the messages that are ready. The request is not cancelled with ctx: that would cost the connection.
+func inspect(ctx context.Context, conn *rabbit.Conn, queue string) (int, error) {
+	ready, _, err := conn.Inspect(context.WithoutCancel(ctx), queue)
 	return ready, err
 }

@@ -30,6 +30,8 @@ type Consumer struct {
 	mover   *mover
 	pauses  *pauseWatch
 
+	management *rabbit.Management // nil: only what is missing is found
+
 	slots      chan struct{} // one value for each running handler, across generations
 	freed      chan struct{} // has a value when a job of an earlier generation has left its place
 	jobs       sync.WaitGroup
@@ -48,6 +50,10 @@ func New(o Options) (*Consumer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	management, err := newManagement(o)
+	if err != nil {
+		return nil, err
+	}
 	m, err := newMetrics(o.Metrics, o.Queue)
 	if err != nil {
 		return nil, fmt.Errorf("consumer: register metrics: %w", err)
@@ -56,6 +62,7 @@ func New(o Options) (*Consumer, error) {
 	h := newHealth(o.Ready, errConnecting)
 	return &Consumer{
 		opts: o, log: log, metrics: m, health: h,
+		management:      management,
 		inbox:           newInbox(o.Pool, o.Schema),
 		mover:           newMover(o.connection("consumer-publish"), log, h),
 		pauses:          newPauseWatch(o, log, h, m),

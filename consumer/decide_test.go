@@ -65,7 +65,7 @@ func TestEveryErrorHasItsFate(t *testing.T) {
 
 func TestTheLadderAndWhatRetryAfterAsksFor(t *testing.T) {
 	t.Parallel()
-	ladder := []Tier{{"s", 10 * time.Second}, {"m", time.Minute}, {"l", 10 * time.Minute}}
+	ladder := []Tier{{Queue: "s", Delay: 10 * time.Second}, {Queue: "m", Delay: time.Minute}, {Queue: "l", Delay: 10 * time.Minute}}
 	for _, c := range []struct {
 		attempts int
 		delay    time.Duration

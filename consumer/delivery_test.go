@@ -172,7 +172,7 @@ func TestAQueueDeletedUnderTheConsumerIsReportedAndTakenUpAgain(t *testing.T) {
 	ready.await(t, "")
 	_, err := w.ch.QueueDelete("q", false, false, false)
 	require.NoError(t, err)
-	ready.await(t, "topology apply")
+	ready.await(t, "surefoot topology apply")
 	w.declare(worldOptions{})
 	ready.await(t, "")
 	w.publish("m2")
@@ -213,10 +213,26 @@ func TestConsumingNeedsTheDeadLetterPath(t *testing.T) {
 	ready := watchReady(&o)
 	w.publish("m1")
 	w.start(o)
-	ready.await(t, "q.dlq")
+	ready.await(t, `queue "q.dlq" is missing`)
 	require.Empty(t, w.effects())
 	w.declare(worldOptions{})
 	w.awaitEffects(1)
+}
+
+func TestConsumingNeedsADeadLetterPathThatLosesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	require.NoError(t, w.ch.QueueUnbind("q.dlq", "q", "x.dlx", nil))
+	o := w.options(nil)
+	o.ManagementURL = w.vhost.ManagementURL
+	ready := watchReady(&o)
+	w.publish("m1")
+	w.start(o)
+	ready.await(t, "no binding leads to \"q.dlq\"")
+	require.Empty(t, w.effects())
+	w.declare(worldOptions{})
+	w.awaitEffects(1)
+	ready.await(t, "")
 }
 
 func TestWhatCannotBePublishedAgainIsLeftToTheBroker(t *testing.T) {

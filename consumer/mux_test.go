@@ -88,8 +88,8 @@ func TestOptionsNameEveryFault(t *testing.T) {
 		"takes unacknowledged ones back after 30m": func(o *consumer.Options) {
 			o.Timeout, o.Concurrency = 10*time.Minute, 1
 		},
-		"shortest delay first": func(o *consumer.Options) { o.Retry = []consumer.Tier{{"b", 2}, {"a", 1}} },
-		"needed":               func(o *consumer.Options) { o.Retry = []consumer.Tier{{"", 1}} },
+		"shortest delay first": func(o *consumer.Options) { o.Retry = []consumer.Tier{{Queue: "b", Delay: 2}, {Queue: "a", Delay: 1}} },
+		"needed":               func(o *consumer.Options) { o.Retry = []consumer.Tier{{Queue: "", Delay: 1}} },
 		"at least one retry":   func(o *consumer.Options) { o.Retry = []consumer.Tier{} },
 		"Ordering":             func(o *consumer.Options) { o.Ordering = "strict" },
 		"PausePoll":            func(o *consumer.Options) { o.PausePoll = time.Minute },

@@ -15,6 +15,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/topology"
 )
 
 // Ordering says which messages wait for each other.
@@ -30,10 +31,7 @@ const (
 )
 
 // Tier is one step of the retry ladder: a queue whose messages return to the work queue after Delay.
-type Tier struct {
-	Queue string
-	Delay time.Duration
-}
+type Tier = topology.Tier
 
 // consumerTimeout is the broker's default limit for an unacknowledged delivery, with a margin.
 const consumerTimeout = 25 * time.Minute
@@ -60,8 +58,11 @@ type Options struct {
 	// DeadLetters is the dead-letter queue. Default: Queue.dlq.
 	DeadLetters string
 	// Unverified leaves out the check, at each connect, that the queues of Retry and DeadLetters exist and that
-	// the broker's own dead letters of Queue get there without loss. Default: false.
+	// nothing on the way there loses messages. Default: false.
 	Unverified bool
+	// ManagementURL of the broker's API, http:// or https://, with credentials or with those of URL; the check reads
+	// arguments, bindings and policies there. Default: none, the check only finds queues that are missing.
+	ManagementURL string
 	// MaxAttempts is how often a message is tried, the first included. Default: 5.
 	MaxAttempts int
 	// Prefetch is the most unacknowledged messages held. Default: 10.

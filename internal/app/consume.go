@@ -60,7 +60,7 @@ func newConsumer(d Deps, q topology.Queue, solo *consumer.Solo, ready func(error
 		return nil, err
 	}
 	o := consumer.FromSpec(q)
-	o.Plain, o.Pool, o.Schema, o.URL, o.TLS = handler, pool, d.Schema, d.AMQPURL, d.TLS
+	o.Plain, o.Pool, o.Schema, o.URL, o.TLS, o.ManagementURL = handler, pool, d.Schema, d.AMQPURL, d.TLS, d.ManagementURL
 	o.InboxRetention, o.Drain, o.Solo = d.Config.Inbox.Retention, d.Drain, solo
 	o.Host, o.Version, o.Logger, o.Metrics, o.Ready = d.Host, d.Version, d.Logger, d.Registerer, ready
 	return consumer.New(o)
