@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -131,8 +132,14 @@ func (w *world) effect(ctx context.Context, tx pgx.Tx, m message.Message) error 
 // start runs a consumer until the returned stop or the end of the test.
 func (w *world) start(o consumer.Options) (stop func()) {
 	w.t.Helper()
+	return w.startWith(o, func(*consumer.Consumer) {})
+}
+
+func (w *world) startWith(o consumer.Options, adjust func(*consumer.Consumer)) (stop func()) {
+	w.t.Helper()
 	c, err := consumer.New(o)
 	require.NoError(w.t, err)
+	adjust(c)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
@@ -326,3 +333,6 @@ func receive[T any](t testing.TB, c <-chan T, what string) T {
 		panic("unreachable")
 	}
 }
+
+// exitGoroutine is what a failed assertion in a handler does.
+func exitGoroutine() { runtime.Goexit() }
