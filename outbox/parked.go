@@ -16,8 +16,6 @@ import (
 const (
 	// StateRetry is a row that failed and is tried again.
 	StateRetry = "retry"
-	// StateWaiting is a row that waits behind an earlier one of its key.
-	StateWaiting = "waiting"
 	// StateDead is a row that used up its attempts and stays until somebody retries or discards it.
 	StateDead = "dead"
 )
@@ -31,7 +29,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM @schema@.outbox LIMIT 100001) c),
         FROM @schema@.outbox_leases l CROSS JOIN LATERAL (
             SELECT x.created_at FROM @schema@.outbox x WHERE (x.shard, x.id) > (l.shard, 0) AND x.shard <= l.shard
             ORDER BY x.shard, x.id LIMIT 1) f),
-       count(*) FILTER (WHERE state = 'retry'), count(*) FILTER (WHERE state = 'waiting'), count(*) FILTER (WHERE state = 'dead'),
+       count(*) FILTER (WHERE state = 'retry'), count(*) FILTER (WHERE state = 'dead'),
        (SELECT count(*) FROM @schema@.outbox_members WHERE expires_at > clock_timestamp())
 FROM @schema@.outbox_parked`
 
@@ -71,10 +69,9 @@ type Summary struct {
 	Estimated bool  `json:"estimated"`
 	// Oldest is the age of the oldest pending row in seconds.
 	Oldest float64 `json:"oldest_seconds"`
-	// Retry, Waiting and Dead count parked rows by state.
-	Retry   int64 `json:"parked_retry"`
-	Waiting int64 `json:"parked_waiting"`
-	Dead    int64 `json:"parked_dead"`
+	// Retry and Dead count parked rows by state.
+	Retry int64 `json:"parked_retry"`
+	Dead  int64 `json:"parked_dead"`
 	// Relays that are alive.
 	Relays int64 `json:"relays"`
 }
@@ -83,7 +80,7 @@ type Summary struct {
 func Summarize(ctx context.Context, db Querier, schema string) (Summary, error) {
 	var s Summary
 	var counted, estimate int64
-	err := db.QueryRow(ctx, summarySQL.In(schema)).Scan(&counted, &estimate, &s.Oldest, &s.Retry, &s.Waiting, &s.Dead, &s.Relays)
+	err := db.QueryRow(ctx, summarySQL.In(schema)).Scan(&counted, &estimate, &s.Oldest, &s.Retry, &s.Dead, &s.Relays)
 	if err != nil {
 		return Summary{}, fmt.Errorf("summarize outbox: %w", explain(err, schema))
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/surefoot-mq/surefoot/internal/config"
@@ -21,7 +22,7 @@ func relayRole() Role {
 			}
 			c := d.Config.Relay
 			return relay.New(relay.Options{
-				Pool: pool, ListenURL: c.ListenURL.Reveal(), Schema: d.Schema, AMQPURL: d.AMQPURL, Exchange: c.Exchange,
+				Pool: pool, ListenURL: c.ListenURL.Reveal(), Schema: d.Schema, AMQPURL: d.AMQPURL, Exchange: cmp.Or(c.Exchange, d.Config.Topology.Exchange),
 				Name: d.Host, Version: d.Version, Shards: c.Shards, Connections: c.Connections, Window: c.Window,
 				WindowBytes: int(c.WindowBytes), Lease: c.Lease, ConfirmTimeout: c.ConfirmTimeout, Attempts: c.Attempts,
 				Backoff: c.Backoff, OnPoison: relay.OnPoison(c.OnPoison), PollMin: c.PollMin, PollMax: c.PollMax,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/surefoot-mq/surefoot/internal/fault"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
@@ -13,6 +14,10 @@ import (
 func Main(ctx context.Context, args []string, env Env) int {
 	s := newSession(env)
 	defer telemetry.FatalOnPanic(s.crashLogger())
+	if err := fault.Arm(env.getenv("SUREFOOT_FAULT")); err != nil { // crash tests only; inert when it is not set
+		s.report(err, ExitUsage)
+		return ExitUsage
+	}
 	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -24,7 +24,7 @@ const (
 func parkedFilter(cmd *cobra.Command) *outbox.Filter {
 	f := &outbox.Filter{}
 	flags := cmd.Flags()
-	flags.StringVar(&f.State, "state", "", "only rows in this `state`: retry (tried again by itself), waiting (behind another of its key) or dead")
+	flags.StringVar(&f.State, "state", "", "only rows in this `state`: retry (tried again by itself) or dead")
 	flags.StringVar(&f.Key, "key", "", "only rows of this ordering `key`")
 	flags.StringVar(&f.Type, "type", "", "only messages of this `type`")
 	flags.IntVar(&f.Limit, "limit", defaultParked, "the most rows")
@@ -33,9 +33,9 @@ func parkedFilter(cmd *cobra.Command) *outbox.Filter {
 
 func checkFilter(f *outbox.Filter) error {
 	switch f.State {
-	case "", outbox.StateRetry, outbox.StateWaiting, outbox.StateDead:
+	case "", outbox.StateRetry, outbox.StateDead:
 	default:
-		return usageErrorf("", "--state is %q, but must be retry, waiting or dead", f.State)
+		return usageErrorf("", "--state is %q, but must be retry or dead", f.State)
 	}
 	if f.Limit < 1 || f.Limit > maxParked {
 		return usageErrorf("", "--limit is %d, but must be from 1 to %d", f.Limit, maxParked)
@@ -47,9 +47,10 @@ func outboxLs(s *session) *cobra.Command {
 	var filter *outbox.Filter
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List parked rows with their reasons; the state of the whole outbox goes to stderr", Args: cobra.NoArgs,
-		Long: "List the rows that could not be published: retry is tried again by itself, waiting stands behind an\n" +
-			"earlier row of its key, dead waits for `outbox retry` or `outbox discard`. How many rows are pending\n" +
-			"(estimated beyond 100000), the age of the oldest and the number of relays are told on stderr.",
+		Long: "List the rows that could not be published: retry is tried again by itself, dead waits for\n" +
+			"`outbox retry` or `outbox discard`. Later rows of their keys stay pending behind them, unless\n" +
+			"relay.on_poison is skip. How many rows are pending (estimated beyond 100000), the age of the oldest and\n" +
+			"the number of relays are told on stderr.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFilter(filter); err != nil {
 				return err
@@ -94,7 +95,7 @@ func summaryText(o outbox.Summary) string {
 	case 1:
 		relays = "1 relay running"
 	}
-	return fmt.Sprintf("%s%d pending%s; parked: %d retry, %d waiting, %d dead; %s", about, o.Pending, oldest, o.Retry, o.Waiting, o.Dead, relays)
+	return fmt.Sprintf("%s%d pending%s; parked: %d retry, %d dead; %s", about, o.Pending, oldest, o.Retry, o.Dead, relays)
 }
 
 func parkedRows(rows []outbox.Parked, empty string) listing[outbox.Parked] {

@@ -247,7 +247,7 @@ func TestOutboxLsAndShow(t *testing.T) {
 	db := testkit.Database(t)
 	box := outboxOf(t, db)
 	got := box("", "ls")
-	require.Equal(t, result{0, "", "0 pending; parked: 0 retry, 0 waiting, 0 dead; no relay is running: start one with `surefoot relay run`\nno rows are parked\n"}, got)
+	require.Equal(t, result{0, "", "0 pending; parked: 0 retry, 0 dead; no relay is running: start one with `surefoot relay run`\nno rows are parked\n"}, got)
 	require.Equal(t, "[]\n", box("", "ls", "-o", "json").stdout)
 	poison(t, db, "dead-1", "k1")
 	poison(t, db, "retry-1", "k2")
@@ -257,7 +257,7 @@ func TestOutboxLsAndShow(t *testing.T) {
 
 	got = box("", "ls")
 	require.Zero(t, got.code)
-	require.Regexp(t, `^1 pending, the oldest for .*s; parked: 1 retry, 0 waiting, 1 dead; no relay`, got.stderr)
+	require.Regexp(t, `^1 pending, the oldest for .*s; parked: 1 retry, 1 dead; no relay`, got.stderr)
 	require.Regexp(t, `(?m)^dead-1 +item.bad +k1 +dead +3 +\S+ +- +refused +bad \\x1b\[31m header$`, got.stdout)
 	require.NotContains(t, got.stdout+got.stderr, "\x1b")
 	require.Equal(t, "dead-1\n", box("", "ls", "--state", "dead", "-o", "name").stdout)

@@ -87,13 +87,11 @@ func (r *reader) setLeaf(config *Config, leaf leaf, source, text string) {
 }
 
 // strangers reports variables that look like a misspelt one of ours. Others with the prefix are left alone:
-// they may belong to a wrapper, or come from the container platform.
+// they may belong to a wrapper, or to Kubernetes, which sets SUREFOOT_PORT_9464_TCP_ADDR and the like in every
+// container when a service is called surefoot.
 func (r *reader) strangers(environ map[string]string, known []string) {
 	for _, name := range sortedKeys(environ) {
-		if !strings.HasPrefix(name, prefix) || slices.Contains(known, name) || isPlatforms(name) {
-			continue
-		}
-		if slices.Contains(reserved(), name) {
+		if !strings.HasPrefix(name, prefix) || slices.Contains(known, name) || slices.Contains(reserved(), name) {
 			continue
 		}
 		if near := Nearest(name, known); near != "" && distance(name, near) <= 2 {
@@ -105,13 +103,6 @@ func (r *reader) strangers(environ map[string]string, known []string) {
 // reserved are variables that are read elsewhere in this program.
 func reserved() []string {
 	return []string{"SUREFOOT_CONFIG", "SUREFOOT_OPERATOR"}
-}
-
-// isPlatforms recognises what Kubernetes sets in every container for a service called surefoot:
-// SUREFOOT_SERVICE_HOST, SUREFOOT_PORT_9464_TCP_ADDR and the like.
-func isPlatforms(name string) bool {
-	return strings.Contains(name, "_SERVICE_HOST") || strings.Contains(name, "_SERVICE_PORT") ||
-		strings.HasSuffix(name, "_PORT") || strings.Contains(name, "_PORT_")
 }
 
 func sortedKeys[V any](of map[string]V) []string {

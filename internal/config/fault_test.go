@@ -87,6 +87,10 @@ func TestFaults(t *testing.T) {
 			"relay: {poll_min: 1s}\n",
 			[]string{"surefoot.yaml:1: relay.poll_max: is 100ms, but must be from 1s to 1m0s"},
 		},
+		"one fault for a value that cannot be read": {
+			"relay: {poll_min: 1s, poll_max: x}\n",
+			[]string{"surefoot.yaml:1: relay.poll_max: must be a duration with its unit, such as 200ms, 10s, 5m or 168h"},
+		},
 		"no such choice": {
 			"relay: {on_poison: strickt}\n",
 			[]string{`surefoot.yaml:1: relay.on_poison: is "strickt", but must be one of strict, skip; did you mean strict?`},

@@ -1,0 +1,170 @@
+package crash_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// The queries return what must not be; the first column says what it is.
+var violations = map[string]string{
+	"lost": `SELECT s.message_id, s.key || '/' || s.seq || ' ' || s.kind FROM %[1]s.crash_sent s
+		WHERE NOT EXISTS (SELECT FROM %[1]s.crash_effects e WHERE e.message_id = s.message_id)`,
+	"effects twice": `SELECT message_id, count(*)::text FROM %[1]s.crash_effects GROUP BY 1 HAVING count(*) > 1`,
+	"effects of a transaction that was rolled back": `SELECT e.message_id, e.key FROM %[1]s.crash_effects e
+		WHERE e.type LIKE 'item.%%' AND NOT EXISTS (SELECT FROM %[1]s.crash_sent s WHERE s.message_id = e.message_id)`,
+	"emitted event missing or twice": `SELECT s.message_id, count(e.message_id)::text FROM %[1]s.crash_sent s
+		LEFT JOIN %[1]s.crash_effects e ON e.cause = s.message_id AND e.type = 'echo.item' GROUP BY 1 HAVING count(e.message_id) <> 1`,
+	"stuck order not cancelled": `SELECT id, status FROM %[1]s.crash_orders WHERE status <> 'CANCELLED'`,
+}
+
+func (h *harness) violations(ctx context.Context, t *testing.T, what string) []string {
+	t.Helper()
+	rows, err := h.db.Pool.Query(ctx, fmt.Sprintf(violations[what], h.db.Schema))
+	require.NoError(t, err)
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var id, detail string
+		err := row.Scan(&id, &detail)
+		return what + ": " + id + " " + detail, err
+	})
+	require.NoError(t, err)
+	return found
+}
+
+func (h *harness) count(ctx context.Context, t *testing.T, query string) int {
+	t.Helper()
+	var n int
+	require.NoError(t, h.db.Pool.QueryRow(ctx, fmt.Sprintf(query, h.db.Schema)).Scan(&n))
+	return n
+}
+
+// account checks everything; see the package comment.
+func (h *harness) account(t *testing.T) {
+	t.Helper()
+	for what := range violations {
+		found := h.violations(t.Context(), t, what)
+		require.Empty(t, found[:min(len(found), 10)], "%d of them", len(found))
+	}
+	h.accountOrder(t)
+	h.accountCancellations(t)
+}
+
+// accountOrder reads the queue that saw every publish: the first one of each message must follow seq.
+func (h *harness) accountOrder(t *testing.T) {
+	t.Helper()
+	last, seen := map[string]int64{}, map[string]bool{}
+	repeats := 0
+	for _, d := range h.drain(t, "crash.tap") {
+		if seen[d.MessageId] {
+			repeats++
+			continue
+		}
+		seen[d.MessageId] = true
+		if !strings.HasPrefix(d.Type, "item.") {
+			continue
+		}
+		key, seq := message.Text(d.Headers, message.HeaderKey), h.sequence(t, d)
+		require.Greater(t, seq, last[key], "key %s: message %s overtook", key, d.MessageId)
+		last[key] = seq
+	}
+	t.Logf("published %d messages, %d of them more than once", len(seen), repeats)
+}
+
+// accountCancellations: one event per order, in at least one run of the external program.
+func (h *harness) accountCancellations(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile(h.cancelled)
+	require.NoError(t, err)
+	orders := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		id, key, ok := strings.Cut(strings.TrimSpace(line), " ")
+		require.True(t, ok, "the program's line %q", line)
+		if other, twice := orders[key]; twice {
+			require.Equal(t, other, id, "order %s was cancelled by two events", key)
+		}
+		orders[key] = id
+	}
+	require.Len(t, orders, h.count(t.Context(), t, `SELECT count(*) FROM %s.crash_orders`), "orders cancelled, as the program saw them")
+}
+
+// accountInnocents looks at a dead-letter queue: only messages that fail by themselves may be there.
+func (h *harness) accountInnocents(t *testing.T, queue string) {
+	t.Helper()
+	for _, d := range h.drain(t, queue) {
+		require.Contains(t, []string{"item.poison", "item.lethal"}, d.Type,
+			"an innocent neighbour was dead-lettered: %s, %s", d.MessageId, message.Text(d.Headers, message.HeaderErrorMessage))
+	}
+}
+
+// drain gets everything from a queue and closes the channel, which puts it back in order.
+func (h *harness) drain(t *testing.T, queue string) []amqp.Delivery {
+	t.Helper()
+	conn, err := amqp.Dial(h.broker.URL)
+	require.NoError(t, err)
+	defer conn.Close()
+	channel, err := conn.Channel()
+	require.NoError(t, err)
+	var all []amqp.Delivery
+	for {
+		d, ok, err := channel.Get(queue, false)
+		require.NoError(t, err)
+		if !ok {
+			return all
+		}
+		all = append(all, d)
+	}
+}
+
+// ready counts messages that no consumer holds.
+func (h *harness) ready(t *testing.T, queue string) int {
+	t.Helper()
+	conn, err := amqp.Dial(h.broker.URL)
+	require.NoError(t, err)
+	defer conn.Close()
+	channel, err := conn.Channel()
+	require.NoError(t, err)
+	q, err := channel.QueueDeclarePassive(queue, true, false, false, false, nil)
+	require.NoError(t, err)
+	return q.Messages
+}
+
+// settled waits until nothing moves any more: every message that can have its effect has it.
+func (h *harness) settled(t *testing.T, limit time.Duration, done func() string) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		missing := done()
+		if missing == "" {
+			return
+		}
+		require.True(t, time.Now().Before(deadline), "still waiting for: %s", missing)
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		}
+	}
+}
+
+// publish puts a message into a queue, as somebody else's program would.
+func (h *harness) publish(t *testing.T, queue string, p amqp.Publishing) {
+	t.Helper()
+	conn, err := amqp.Dial(h.broker.URL)
+	require.NoError(t, err)
+	defer conn.Close()
+	channel, err := conn.Channel()
+	require.NoError(t, err)
+	require.NoError(t, channel.Confirm(false))
+	confirm, err := channel.PublishWithDeferredConfirm("", queue, true, false, p)
+	require.NoError(t, err)
+	require.True(t, confirm.Wait())
+}
