@@ -58,7 +58,7 @@ func (s State) readBindings(ctx context.Context, m *rabbit.Management) error {
 	bindings, err := m.Bindings(ctx)
 	for _, b := range bindings {
 		if b.DestinationType == "queue" && b.Source != "" {
-			s.Bindings[Binding{Exchange: b.Source, Queue: b.Destination, RoutingKey: b.RoutingKey, Arguments: canonical(b.Arguments)}] = normalArguments(b.Arguments)
+			s.Bindings[Binding{Exchange: b.Source, Queue: b.Destination, RoutingKey: b.RoutingKey, Arguments: canonical(b.Arguments)}] = b.PropertiesKey
 		}
 	}
 	return err

@@ -39,7 +39,7 @@ func (t *Topology) Apply(ctx context.Context, opts ApplyOptions) (plan Plan, err
 		t.opts.Logger.Warn().Err(err).Msg("topology is declared without knowing what is there")
 		plan = Diff(Desired(t.spec), newState())
 	}
-	a := applier{conn: conn, management: t.management, log: t.opts.Logger, wanted: Desired(t.spec), settle: settle, kept: map[string]bool{}}
+	a := applier{conn: conn, management: t.management, log: t.opts.Logger, wanted: Desired(t.spec), settle: t.settle, kept: map[string]bool{}}
 	return a.apply(ctx, plan, opts.Prune)
 }
 
@@ -79,7 +79,7 @@ func (a *applier) change(ctx context.Context, c *Change) error {
 	case ActionBind:
 		return a.done(c, a.bind(ctx, c.binding))
 	case ActionUnbind:
-		return a.done(c, a.unbind(ctx, c.binding, c.arguments))
+		return a.done(c, a.unbind(ctx, c.binding, c.bindingKey))
 	case ActionDelete:
 		return a.deleteLeftover(ctx, c)
 	case ActionReplace:
@@ -128,10 +128,8 @@ func (a *applier) bind(ctx context.Context, b Binding) error {
 	})
 }
 
-func (a *applier) unbind(ctx context.Context, b Binding, arguments map[string]any) error {
-	return a.do(ctx, "unbind queue", func(ch *amqp.Channel) error {
-		return ch.QueueUnbind(b.Queue, b.RoutingKey, b.Exchange, arguments)
-	})
+func (a *applier) unbind(ctx context.Context, b Binding, key string) error {
+	return a.management.Unbind(ctx, rabbit.Binding{Source: b.Exchange, Destination: b.Queue, DestinationType: "queue", RoutingKey: b.RoutingKey, PropertiesKey: key})
 }
 
 // do runs one request on a channel of its own, for an error closes it.

@@ -156,7 +156,8 @@ func (c *pathChecker) leads(from string, e settings, to, what string, forbidden 
 		c.report.Unchecked = append(c.report.Unchecked, fmt.Sprintf("queue %q: whether headers exchange %q leads to %q", from, dlx, to))
 		return
 	}
-	c.find(!c.state.routes(dlx, exchange.Type, key, keyed, to), from, fmt.Sprintf("dead-letters to exchange %q, from where no binding leads to %q: %s are stuck or lost", dlx, to, what), mendApply)
+	_, arrives := c.state.Queues[to] // if not, that is a finding of its own
+	c.find(arrives && !c.state.routes(dlx, exchange.Type, key, keyed, to), from, fmt.Sprintf("dead-letters to exchange %q, from where no binding leads to %q: %s are stuck or lost", dlx, to, what), mendApply)
 	for _, tier := range forbidden {
 		c.find(c.state.routes(dlx, exchange.Type, key, keyed, tier.Queue), from, fmt.Sprintf("dead-letters to %q: the broker drops a message that comes around a second time", tier.Queue),
 			fmt.Sprintf("unbind %q from exchange %q", tier.Queue, dlx))

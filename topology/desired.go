@@ -7,10 +7,10 @@ func Desired(spec Spec) State {
 		s.addExchanges(q.Exchange)
 		s.addQueues(q)
 		for _, pattern := range q.Bindings {
-			s.Bindings[Binding{Exchange: q.Exchange, Queue: q.Name, RoutingKey: pattern}] = nil
+			s.Bindings[Binding{Exchange: q.Exchange, Queue: q.Name, RoutingKey: pattern}] = ""
 		}
-		s.Bindings[Binding{Exchange: q.Exchange + dlxSuffix, Queue: q.DLQ(), RoutingKey: q.Name}] = nil
-		s.Bindings[Binding{Exchange: q.Exchange + retrySuffix, Queue: q.Name, RoutingKey: q.Name}] = nil
+		s.Bindings[Binding{Exchange: q.Exchange + dlxSuffix, Queue: q.DLQ(), RoutingKey: q.Name}] = ""
+		s.Bindings[Binding{Exchange: q.Exchange + retrySuffix, Queue: q.Name, RoutingKey: q.Name}] = ""
 	}
 	return s
 }

@@ -47,12 +47,12 @@ type Change struct {
 	// Done by this apply.
 	Done bool `json:"done"`
 
-	binding   Binding
-	arguments map[string]any // of a binding to remove
-	exchange  ExchangeState
-	queue     QueueState // wanted, or for a deletion the actual one
-	found     QueueState // the actual one of a replacement
-	work      string     // for a deletion, the work queue that it belongs to
+	binding    Binding
+	bindingKey string // of a binding to remove
+	exchange   ExchangeState
+	queue      QueueState // wanted, or for a deletion the actual one
+	found      QueueState // the actual one of a replacement
+	work       string     // for a deletion, the work queue that it belongs to
 }
 
 // Plan is what lies between actual and wanted, in the order in which it is applied.
@@ -238,7 +238,7 @@ func (d *differ) unbinds() {
 	for _, name := range slices.Sorted(maps.Keys(d.wanted.Queues)) {
 		for _, b := range d.actual.bindingsOf(name) {
 			if !d.wanted.bound(b) {
-				d.add(Change{Action: ActionUnbind, Kind: KindBinding, Name: b.String(), Detail: "not in the spec", Prune: true, binding: b, arguments: d.actual.Bindings[b]})
+				d.add(Change{Action: ActionUnbind, Kind: KindBinding, Name: b.String(), Detail: "not in the spec", Prune: true, binding: b, bindingKey: d.actual.Bindings[b]})
 			}
 		}
 	}
@@ -258,7 +258,7 @@ func (d *differ) leftovers() {
 	for _, l := range found {
 		for _, b := range d.actual.bindingsOf(l.name) {
 			if !d.wayOut(b) {
-				d.add(Change{Action: ActionUnbind, Kind: KindBinding, Name: b.String(), Detail: "its queue is not in the spec", Prune: true, binding: b, arguments: d.actual.Bindings[b]})
+				d.add(Change{Action: ActionUnbind, Kind: KindBinding, Name: b.String(), Detail: "its queue is not in the spec", Prune: true, binding: b, bindingKey: d.actual.Bindings[b]})
 			}
 		}
 		have := d.actual.Queues[l.name]

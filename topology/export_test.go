@@ -32,5 +32,8 @@ func DeleteEmpty(ctx context.Context, conn *rabbit.Conn, m *rabbit.Management, n
 	return a.deleteEmpty(ctx, name, QueueState{})
 }
 
+// Hasty makes pruning watch a queue for a moment only: figures may be old, which errs on the side of keeping.
+func Hasty(t *Topology) { t.settle = 50 * time.Millisecond }
+
 // TopicMatches is the broker's rule for bindings.
 func TopicMatches(pattern, key string) bool { return topicMatches(pattern, key) }

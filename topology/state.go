@@ -12,8 +12,8 @@ import (
 type State struct {
 	Exchanges map[string]ExchangeState
 	Queues    map[string]QueueState
-	// Bindings with their arguments, nil for wanted ones.
-	Bindings map[Binding]map[string]any
+	// Bindings with the key by which the management API knows them, empty for wanted ones.
+	Bindings map[Binding]string
 	// Policies of users and operators; only in an actual state.
 	Policies []Policy
 }
@@ -65,7 +65,7 @@ type Policy struct {
 }
 
 func newState() State {
-	return State{Exchanges: map[string]ExchangeState{}, Queues: map[string]QueueState{}, Bindings: map[Binding]map[string]any{}}
+	return State{Exchanges: map[string]ExchangeState{}, Queues: map[string]QueueState{}, Bindings: map[Binding]string{}}
 }
 
 func (s State) bound(b Binding) bool {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -38,11 +39,12 @@ type Topology struct {
 	opts       Options
 	spec       Spec
 	management *rabbit.Management
+	settle     time.Duration // how long a queue is watched before it is pruned
 }
 
 // New checks the options and finds all faults at once. It does no I/O.
 func New(opts Options) (*Topology, error) {
-	t := &Topology{opts: opts, spec: opts.Spec.WithDefaults()}
+	t := &Topology{opts: opts, spec: opts.Spec.WithDefaults(), settle: settle}
 	management, err := rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: opts.URL, URL: opts.ManagementURL, TLS: opts.TLS})
 	t.management = management
 	return t, errors.Join(opts.Spec.Validate(), t.connection().Validate(), err)

@@ -40,7 +40,7 @@ type ManagementOptions struct {
 	TLS *tls.Config
 }
 
-// Management reads one vhost through the management API, with requests that work from 3.10 to 4.3. Every request takes at most 10 s and 64 MiB.
+// Management reads, and prunes, one vhost through the management API, with requests that work from 3.10 to 4.3. Every request takes at most 10 s and 64 MiB.
 // Safe for concurrent use; it holds no connection between requests.
 type Management struct {
 	base           *url.URL
@@ -104,9 +104,13 @@ func (m *Management) ServerVersion(ctx context.Context) (Version, error) {
 	return ParseVersion(overview.Version), err
 }
 
-// get decodes one object of the API. It keeps numbers whole.
 func (m *Management) get(ctx context.Context, op, path string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(m.base.String(), "/")+path, http.NoBody)
+	return m.call(ctx, http.MethodGet, op, path, into)
+}
+
+// call decodes the answer into into, unless that is nil. It keeps numbers whole.
+func (m *Management) call(ctx context.Context, method, op, path string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(m.base.String(), "/")+path, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("%w: %s", ErrManagementUnreachable, op)
 	}
@@ -117,7 +121,7 @@ func (m *Management) get(ctx context.Context, op, path string, into any) error {
 		return fmt.Errorf("%w at %s: %s: %w", ErrManagementUnreachable, m.base.Host, op, err)
 	}
 	defer response.Body.Close()
-	if err := m.refusal(op, response.StatusCode); err != nil {
+	if err := m.refusal(op, response.StatusCode); err != nil || into == nil {
 		return err
 	}
 	decoder := json.NewDecoder(io.LimitReader(response.Body, managementBody))
@@ -131,7 +135,7 @@ func (m *Management) get(ctx context.Context, op, path string, into any) error {
 
 func (m *Management) refusal(op string, status int) error {
 	switch {
-	case status == http.StatusOK:
+	case status == http.StatusOK || status == http.StatusNoContent:
 		return nil
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return fmt.Errorf("%w at %s: %s: status %d for user %q; it needs the tag \"management\" or \"monitoring\" and access to vhost %q",
