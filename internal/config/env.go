@@ -69,7 +69,7 @@ func EnvName(key string) string {
 // readEnv applies the environment, given as NAME to value. An empty variable counts as unset: that is what
 // templates make of a value that they do not have.
 func (r *reader) readEnv(environ map[string]string, config *Config) {
-	known := make([]string, 0, len(environ))
+	known := []string{"SUREFOOT_CONFIG", "SUREFOOT_OPERATOR"} // read elsewhere
 	for _, leaf := range leaves(reflect.TypeFor[Config](), "", nil) {
 		known = append(known, leaf.env)
 		if text := environ[leaf.env]; text != "" {
@@ -91,18 +91,13 @@ func (r *reader) setLeaf(config *Config, leaf leaf, source, text string) {
 // container when a service is called surefoot.
 func (r *reader) strangers(environ map[string]string, known []string) {
 	for _, name := range sortedKeys(environ) {
-		if !strings.HasPrefix(name, prefix) || slices.Contains(known, name) || slices.Contains(reserved(), name) {
+		if !strings.HasPrefix(name, prefix) || slices.Contains(known, name) {
 			continue
 		}
 		if near := Nearest(name, known); near != "" && distance(name, near) <= 2 {
 			r.fault(name, "", "unknown variable; did you mean %s?", near)
 		}
 	}
-}
-
-// reserved are variables that are read elsewhere in this program.
-func reserved() []string {
-	return []string{"SUREFOOT_CONFIG", "SUREFOOT_OPERATOR"}
 }
 
 func sortedKeys[V any](of map[string]V) []string {

@@ -178,6 +178,7 @@ func TestMisspeltVariables(t *testing.T) {
 		want     []string
 	}{
 		"near miss":                {"SUREFOOT_RELAY_LEESE", []string{"SUREFOOT_RELAY_LEESE: unknown variable; did you mean SUREFOOT_RELAY_LEASE?"}},
+		"near miss elsewhere":      {"SUREFOOT_OPERATR", []string{"SUREFOOT_OPERATR: unknown variable; did you mean SUREFOOT_OPERATOR?"}},
 		"somebody else's":          {"SUREFOOT_WRAPPER_THEME", nil},
 		"another prefix":           {"SUREFOO_RELAY_LEASE", nil},
 		"read elsewhere":           {"SUREFOOT_OPERATOR", nil},
