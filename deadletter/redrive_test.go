@@ -143,36 +143,61 @@ func TestRedriveHoldsRepeatersBack(t *testing.T) {
 	require.Equal(t, int64(4), s.take(work)[0].Headers[message.HeaderRedriveCount])
 }
 
-// A handler that still fails puts letters back while the redrive runs: each is moved once.
+// A handler that still fails puts letters back while the redrive runs: each is moved once. Also when somebody else takes letters, so
+// that those that died again come before the count of the start is reached.
 func TestRedriveDoesNotMoveWhatDiesAgain(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
-	letters, _ := batch("m", 200, "order.paid")
-	s.fill(dlq, letters...)
+	for _, taken := range []int{0, 50} {
+		t.Run(fmt.Sprint(taken), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			letters, _ := batch("m", 200, "order.paid")
+			s.fill(dlq, letters...)
+			failed := s.failAgain(200 - taken)
+			result, err := s.redrive(func(r *deadletter.RedriveRequest) {
+				r.Rate = 400
+				r.Confirm = func(context.Context, deadletter.Result) error {
+					for range taken {
+						_, ok, err := s.ch.Get(dlq, true)
+						require.True(t, ok && err == nil, "%v", err)
+					}
+					return nil
+				}
+			})
+			require.NoError(t, err)
+			require.Equal(t, 200-taken, result.Done)
+			require.NoError(t, <-failed)
+			s.waitFor(dlq, 200-taken)
+			for _, d := range s.take(dlq) {
+				require.Equal(t, int64(1), d.Headers[message.HeaderRedriveCount])
+			}
+		})
+	}
+}
+
+// failAgain consumes n messages and puts each into the dead-letter queue.
+func (s *stage) failAgain(n int) <-chan error {
+	s.Helper()
 	ch, err := s.conn.Channel()
-	require.NoError(t, err)
+	require.NoError(s, err)
 	deliveries, err := ch.Consume(work, "", true, false, false, false, nil)
-	require.NoError(t, err)
+	require.NoError(s, err)
 	done := make(chan error, 1)
 	go func() {
-		for range 200 {
-			d := <-deliveries
-			p := message.Republishing(&d)
-			if err := ch.PublishWithContext(t.Context(), "", dlq, true, false, p); err != nil {
+		for range n {
+			d, ok := <-deliveries
+			if !ok {
+				done <- amqp.ErrClosed
+				return
+			}
+			if err := ch.PublishWithContext(s.Context(), "", dlq, true, false, message.Republishing(&d)); err != nil {
 				done <- err
 				return
 			}
 		}
 		done <- nil
 	}()
-	result, err := s.redrive(func(r *deadletter.RedriveRequest) { r.Rate = 400 })
-	require.NoError(t, err)
-	require.Equal(t, 200, result.Done)
-	require.NoError(t, <-done)
-	s.waitFor(dlq, 200)
-	for _, d := range s.take(dlq) {
-		require.Equal(t, int64(1), d.Headers[message.HeaderRedriveCount])
-	}
+	return done
 }
 
 func TestRedriveRefusesAnotherQueuesLetter(t *testing.T) {

@@ -218,28 +218,61 @@ func (w *walker) outstanding() int { return w.total - w.before - w.ackedNow }
 
 // settle waits until the broker has carried out every acknowledgement. A quorum queue's channel keeps those that are
 // too many at once to itself, and forgets them when it is closed: letters already moved would be back (measured on 3.10 and
-// 4.0). A basic.get is an entry in the queue's log, answered when it and all before it are carried out; it finds the
-// queue empty, for the consumer has places left. If it has none the broker has carried out all of them already.
+// 4.0). Two things prove it: the consumer has no place left although letters were acknowledged; or the queue is empty, and
+// a basic.get has said so, which the broker answers in the order of the queue's log.
 func (w *walker) settle(ctx context.Context) error {
 	if w.acked == 0 || w.dead != nil {
 		return nil
 	}
-	for range settleRounds {
+	ctx, cancel := context.WithTimeout(ctx, returnLimit)
+	defer cancel()
+	for rounds := 0; rounds < settleRounds; {
+		w.receiveReady()
 		if w.outstanding() >= w.prefetch {
 			return nil
 		}
-		err := w.channel.Do(ctx, "settle", func(ch *amqp.Channel) error {
-			d, ok, err := ch.Get(w.queue, false)
-			if ok {
-				w.got(&d)
-			}
-			return err
-		})
+		empty, err := w.empty(ctx)
 		if err != nil {
 			return err
 		}
+		if !empty { // these come as soon as the acknowledgements have made places for them
+			if err := pause(ctx, returnPoll); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.getNothing(ctx); err != nil {
+			return err
+		}
+		rounds++
 	}
 	return nil
+}
+
+// receiveReady takes what has come already, without waiting.
+func (w *walker) receiveReady() {
+	for {
+		select {
+		case d, ok := <-w.deliveries:
+			if !ok {
+				return
+			}
+			w.got(&d)
+			w.held++
+		default:
+			return
+		}
+	}
+}
+
+func (w *walker) getNothing(ctx context.Context) error {
+	return w.channel.Do(ctx, "settle", func(ch *amqp.Channel) error {
+		d, ok, err := ch.Get(w.queue, false)
+		if ok {
+			w.got(&d) // it has just come; it is held like the others
+		}
+		return err
+	})
 }
 
 // takeReturned receives on until everything is here that was ever given back; see walker. Redelivered tells.
