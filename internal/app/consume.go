@@ -8,9 +8,12 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/rs/zerolog"
+
 	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/consumer/program"
 	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/topology"
 )
 
@@ -28,7 +31,10 @@ func targets(c *config.Config) []topology.Queue {
 }
 
 // consumers work on several queues at once.
-type consumers []*consumer.Consumer
+type consumers struct {
+	all    []*consumer.Consumer
+	logger zerolog.Logger
+}
 
 func newConsumers(d Deps) (Runner, error) {
 	queues := targets(d.Config)
@@ -38,7 +44,7 @@ func newConsumers(d Deps) (Runner, error) {
 	// Shared, so that a message suspected of killing the process runs alone in it.
 	solo := consumer.NewSolo()
 	ready := &queueReadiness{report: d.Ready, reasons: map[string]error{}}
-	var all consumers
+	all := make([]*consumer.Consumer, 0, len(queues))
 	for _, q := range queues {
 		one, err := newConsumer(d, q, solo, ready.part(q.Name))
 		if err != nil {
@@ -46,7 +52,7 @@ func newConsumers(d Deps) (Runner, error) {
 		}
 		all = append(all, one)
 	}
-	return all, nil
+	return &consumers{all, d.Logger}, nil
 }
 
 // newConsumer gives each queue a pool of its own: a slow one must not starve another.
@@ -67,13 +73,14 @@ func newConsumer(d Deps, q topology.Queue, solo *consumer.Solo, ready func(error
 }
 
 // Run runs all until ctx ends; when one fails the others stop.
-func (all consumers) Run(ctx context.Context) error {
+func (c *consumers) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make([]error, len(all))
+	errs := make([]error, len(c.all))
 	var running sync.WaitGroup
-	for i, one := range all {
+	for i, one := range c.all {
 		running.Go(func() {
+			defer telemetry.FatalOnPanic(c.logger)
 			errs[i] = one.Run(ctx)
 			if errs[i] != nil {
 				cancel()
