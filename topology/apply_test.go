@@ -79,6 +79,7 @@ func TestAConflictIsExplainedAndLeftAlone(t *testing.T) {
 	s.redeclareWork(t, "work", amqp.Table{"x-queue-type": "classic", "x-delivery-limit": nil, "x-dead-letter-strategy": nil})
 	s.publish(t, "", "work", "stays")
 	to := s.topology(t, topology.Queue{Name: "work"}, topology.Queue{Name: "more"})
+	topology.Hasty(to)
 
 	plan, err := to.Apply(t.Context(), topology.ApplyOptions{Prune: true})
 	require.ErrorIs(t, err, topology.ErrConflicts)

@@ -101,7 +101,7 @@ func (c *pathChecker) work(path Path) {
 		return
 	}
 	c.lossless(path.Queue, e)
-	argued, _ := normal(e.queue.Arguments[argDeliveryLimit]).(int64)
+	argued, _ := e.queue.Arguments[argDeliveryLimit].(int64)
 	limit, by, set := e.number(argDeliveryLimit)
 	c.find(!set, path.Queue, "has no delivery limit of its own: to 3.13 a message that kills its consumer comes back for ever",
 		fmt.Sprintf("set delivery-limit to %d; `surefoot topology plan` says how", workDeliveryLimit))

@@ -192,7 +192,7 @@ func differences(want, have QueueState) []string {
 	for _, name := range decisiveArguments() {
 		wanted, wants := want.Arguments[name]
 		found, has := have.Arguments[name]
-		if wants == has && normal(wanted) == normal(found) {
+		if wants == has && wanted == found {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s is %s, should be %s", name, orNone(found, has), orNone(wanted, wants)))
@@ -204,7 +204,7 @@ func orNone(value any, there bool) string {
 	if !there {
 		return "not set"
 	}
-	return fmt.Sprintf("%v", normal(value))
+	return fmt.Sprint(value)
 }
 
 // binds brings retries and dead letters home first, and events last.

@@ -51,14 +51,14 @@ func (p *Policy) appliesTo(q QueueState) bool {
 
 // number returns the value in force of a numeric setting, named as an argument, and what sets it: the lower one wins.
 func (e settings) number(argument string) (value int64, by string, set bool) {
-	if n, ok := normal(e.queue.Arguments[argument]).(int64); ok {
+	if n, ok := e.queue.Arguments[argument].(int64); ok {
 		value, by, set = n, "argument "+argument, true
 	}
 	for _, p := range []*Policy{e.user, e.op} {
 		if p == nil {
 			continue
 		}
-		if n, ok := normal(p.Definition[strings.TrimPrefix(argument, "x-")]).(int64); ok && (!set || n < value) {
+		if n, ok := p.Definition[strings.TrimPrefix(argument, "x-")].(int64); ok && (!set || n < value) {
 			value, by, set = n, p.String(), true
 		}
 	}

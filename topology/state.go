@@ -61,7 +61,7 @@ type Policy struct {
 	Name, Pattern, ApplyTo string
 	Priority               int
 	Operator               bool
-	Definition             map[string]any
+	Definition             map[string]any // whole numbers are int64
 }
 
 func newState() State {
