@@ -17,9 +17,9 @@ func TestWhichPolicyCounts(t *testing.T) {
 		problem  string // empty: safe
 		opaque   bool
 	}{
-		"higher priority first":  {policies: []topology.Policy{{Pattern: "^q", ApplyTo: "all", Priority: 2, Definition: limit(50)}, {Pattern: "^q", ApplyTo: "all", Priority: 1, Definition: limit(3)}}},
-		"higher priority second": {policies: []topology.Policy{{Pattern: "^q", ApplyTo: "all", Priority: 1, Definition: limit(50)}, {Name: "p", Pattern: "^q", ApplyTo: "all", Priority: 2, Definition: limit(3)}}, problem: "lowered to 3 by policy p"},
-		"operator's counts too":  {policies: []topology.Policy{{Pattern: "^q", ApplyTo: "all", Priority: 9, Definition: limit(50)}, {Name: "o", Pattern: "^q", ApplyTo: "queues", Operator: true, Definition: limit(4)}}, problem: "lowered to 4 by operator policy o"},
+		"higher priority first":  {policies: []topology.Policy{{Pattern: "^q$", ApplyTo: "all", Priority: 2, Definition: limit(50)}, {Pattern: "^q$", ApplyTo: "all", Priority: 1, Definition: limit(3)}}},
+		"higher priority second": {policies: []topology.Policy{{Pattern: "^q$", ApplyTo: "all", Priority: 1, Definition: limit(50)}, {Name: "p", Pattern: "^q$", ApplyTo: "all", Priority: 2, Definition: limit(3)}}, problem: "lowered to 3 by policy p"},
+		"operator's counts too":  {policies: []topology.Policy{{Pattern: "^q$", ApplyTo: "all", Priority: 9, Definition: limit(50)}, {Name: "o", Pattern: "^q$", ApplyTo: "queues", Operator: true, Definition: limit(4)}}, problem: "lowered to 4 by operator policy o"},
 		"another pattern":        {policies: []topology.Policy{{Pattern: "^other", ApplyTo: "all", Definition: limit(3)}}},
 		"quorum queues":          {policies: []topology.Policy{{Pattern: "^q$", ApplyTo: "quorum_queues", Definition: limit(3)}}, problem: "lowered to 3"},
 		"classic queues":         {policies: []topology.Policy{{Pattern: "^q$", ApplyTo: "classic_queues", Definition: limit(3)}}},
