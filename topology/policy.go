@@ -43,10 +43,8 @@ func (p *Policy) appliesTo(q QueueState) bool {
 		return true
 	case "quorum_queues":
 		return q.Arguments[argType] == typeQuorum
-	case "classic_queues":
-		return q.Arguments[argType] == "classic"
 	}
-	return false
+	return false // exchanges, streams, and classic queues, which are not safe whatever their policies
 }
 
 // number returns the value in force of a numeric setting, named as an argument, and what sets it: the lower one wins.

@@ -58,6 +58,7 @@ func TestWhereDeadLettersGo(t *testing.T) {
 		"topic, another key":            {kind: "topic", dlx: "d", key: "q", binding: "p.*", problem: "no binding leads"},
 		"topic without key, all":        {kind: "topic", dlx: "d", key: "-", binding: "#"},
 		"topic without key, not all":    {kind: "topic", dlx: "d", key: "-", binding: "order.*", problem: "no binding leads"},
+		"topic without key, one word":   {kind: "topic", dlx: "d", key: "-", binding: "*", problem: "no binding leads"},
 		"headers":                       {kind: "headers", dlx: "d", binding: "", unchecked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
