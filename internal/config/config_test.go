@@ -168,8 +168,7 @@ func TestEveryDocumentedListArrives(t *testing.T) {
 func TestEveryLeafHasAVariableOfItsOwn(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
-	for _, key := range config.Leaves() {
-		name := config.EnvName(key)
+	for key, name := range config.Variables() {
 		require.Regexp(t, `^SUREFOOT_[A-Z0-9_]+$`, name)
 		require.Empty(t, seen[name], "%s and %s share %s", key, seen[name], name)
 		seen[name] = key

@@ -47,25 +47,6 @@ func envName(field reflect.StructField, key string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// Leaves lists the keys that the environment and flags can set.
-func Leaves() []string {
-	var keys []string
-	for _, leaf := range leaves(reflect.TypeFor[Config](), "", nil) {
-		keys = append(keys, leaf.key)
-	}
-	return keys
-}
-
-// EnvName is the environment variable that sets a key, "" when none does.
-func EnvName(key string) string {
-	for _, leaf := range leaves(reflect.TypeFor[Config](), "", nil) {
-		if leaf.key == key {
-			return leaf.env
-		}
-	}
-	return ""
-}
-
 // readEnv applies the environment, given as NAME to value. An empty variable counts as unset: that is what
 // templates make of a value that they do not have.
 func (r *reader) readEnv(environ map[string]string, config *Config) {
