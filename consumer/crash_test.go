@@ -107,6 +107,8 @@ func TestAMessageThatKillsItsProcessIsBoundedAndHarmsNobody(t *testing.T) {
 		"one process":   {worldOptions{}, 1, 1},
 		"three at once": {worldOptions{}, 3, 1},
 		"four killers":  {worldOptions{}, 2, 4},
+		// Each killer crashes four times; what is held with it each time would pass the limit.
+		"a low limit":   {worldOptions{limit: 6}, 1, 4},
 		"classic queue": {worldOptions{classic: true}, 2, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

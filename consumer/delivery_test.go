@@ -238,10 +238,38 @@ func TestConsumingNeedsADeadLetterPathThatLosesNothing(t *testing.T) {
 func TestWhatCannotBePublishedAgainIsLeftToTheBroker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
+	o := w.options(func(context.Context, pgx.Tx, message.Message) error { return errors.New("not yet") })
+	w.startWith(o, func(c *consumer.Consumer) { consumer.SetMaxMessageBytes(c, 1000) })
+	w.send(amqp.Publishing{MessageId: "large", Body: make([]byte, 1001)})
+	d := w.get("q.dlq")
+	require.Equal(t, "large", d.MessageId)
+	require.Equal(t, "rejected", d.Headers["x-first-death-reason"], "at once, not by using up the delivery limit")
+	w.awaitEmpty("q.retry")
+}
+
+func TestWhatIsTooWideToBePutOffIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.start(w.options(nil))
+	// With the broker's x-death it would not fit a frame.
+	w.send(amqp.Publishing{MessageId: "wide", Headers: amqp.Table{
+		"sf-not-before": time.Now().Add(time.Hour).UnixMilli(), "big": strings.Repeat("x", 130_900),
+	}})
+	d := w.get("q.dlq")
+	require.Equal(t, "wide", d.MessageId)
+	require.Equal(t, "malformed", message.FailureOf(d.Headers).Class)
+	w.awaitEmpty("q.retry")
+}
+
+func TestWideHeadersLeaveRoomForTheRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
 	w.start(w.options(func(context.Context, pgx.Tx, message.Message) error { return errors.New("not yet") }))
 	w.send(amqp.Publishing{MessageId: "wide", Headers: amqp.Table{"big": strings.Repeat("x", 130_900)}})
 	d := w.get("q.dlq")
 	require.Equal(t, "wide", d.MessageId)
+	require.Equal(t, 5, message.Attempts(d.Headers))
+	require.Equal(t, "not yet", message.FailureOf(d.Headers).Message)
 	w.awaitEmpty("q.retry")
 }
 

@@ -29,7 +29,7 @@
 //	   |--permanent, malformed, unknown type, no id, panic-----------> copy with its record in the DLQ, confirmed, ack
 //	   |--attempts used up, also by crashes--------------------------> the same
 //	   |--cancelled by the shutdown----------------------------------> returned
-//	   '--cannot be published again (foreign headers fill a frame)---> reject: the broker dead-letters it
+//	   '--cannot be published again (a body over the limit)------------> reject: the broker dead-letters it
 //
 // A delivery whose subscription has ended is forgotten in any state; what runs goes on, and the inbox makes its second
 // delivery a duplicate.

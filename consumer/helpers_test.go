@@ -46,6 +46,7 @@ type world struct {
 type worldOptions struct {
 	tier         time.Duration // default 200 ms
 	singleActive bool
+	limit        int // delivery limit of the work queue, default 20
 	classic      bool
 }
 
@@ -81,6 +82,9 @@ func (w *world) declare(o worldOptions) {
 	if o.tier == 0 {
 		o.tier = 200 * time.Millisecond
 	}
+	if o.limit == 0 {
+		o.limit = 20
+	}
 	for _, name := range []string{"x.dlx", "x.retry"} {
 		require.NoError(w.t, w.ch.ExchangeDeclare(name, "direct", true, false, false, false, nil))
 	}
@@ -91,7 +95,7 @@ func (w *world) declare(o worldOptions) {
 	})
 	work := amqp.Table{
 		"x-queue-type": "quorum", "x-dead-letter-exchange": "x.dlx", "x-dead-letter-routing-key": "q",
-		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": 20,
+		"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish", "x-delivery-limit": o.limit,
 	}
 	if o.classic {
 		work = amqp.Table{"x-queue-type": "classic", "x-dead-letter-exchange": "x.dlx", "x-dead-letter-routing-key": "q"}

@@ -147,10 +147,18 @@ func (c *Consumer) bury(j *job, err error, v verdict) outcome {
 	return c.move(j, c.opts.DeadLetters, copied, "dead-letter", func() { c.metrics.dead.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
 }
 
-// putOff moves an uncounted copy to the retry tier: it came too early, or was held for too long.
+// putOff moves an uncounted copy to the retry tier: it came too early, or was held for too long. Headers that fill a
+// frame cannot make that round: the broker adds its x-death, could then not deliver the message any more, and would
+// close the connection of whoever consumes. With its record, which makes room, such a message is a dead letter.
 func (c *Consumer) putOff(j *job, wait time.Duration) outcome {
+	copied := c.uncounted(&j.delivery)
+	if size := message.TableSize(copied.Headers); size > message.MaxHeaders {
+		return c.fail(j, ClassMalformed, 0, &MalformedError{
+			fmt.Errorf("the headers take %d bytes, more than the %d with which a message can be put off", size, message.MaxHeaders),
+		})
+	}
 	tier, _ := tierFor(c.opts.Retry, 1, max(wait, time.Millisecond))
-	return c.move(j, tier.Queue, c.uncounted(&j.delivery), "retry", func() {})
+	return c.move(j, tier.Queue, copied, "retry", func() {})
 }
 
 // move publishes the copy and, only when that is confirmed, lets the original be acknowledged.
@@ -163,7 +171,7 @@ func (c *Consumer) move(j *job, queue string, copied amqp.Publishing, step strin
 	defer context.AfterFunc(j.from.alive, cancel)()
 	err := c.mover.move(ctx, queue, copied)
 	if rabbit.IsRefused(err) {
-		return c.refused(j, queue, copied, step, moved, err)
+		return c.refused(j, err)
 	}
 	if err != nil {
 		return outcome{job: j, action: c.unmoved(j)}
@@ -184,15 +192,9 @@ func (c *Consumer) unmoved(j *job) action {
 	return actReturn
 }
 
-// refused tries once more with the smallest record of the failure, because the headers that came with the message may
-// have left no room. What cannot be published at all is left to the broker's dead-lettering, whose path was verified.
-func (c *Consumer) refused(j *job, queue string, copied amqp.Publishing, step string, moved func(), why error) outcome {
-	if _, full := copied.Headers[message.HeaderAttemptLog]; full {
-		for _, name := range []string{message.HeaderErrorStack, message.HeaderAttemptLog, message.HeaderErrorMessage} {
-			delete(copied.Headers, name)
-		}
-		return c.move(j, queue, copied, step, moved)
-	}
+// refused answers a copy that can never be sent: its body is over the limit. The broker's own dead-lettering, whose path
+// was verified, can move it.
+func (c *Consumer) refused(j *job, why error) outcome {
 	if c.opts.Unverified {
 		c.logFor(c.log.Error(), j).Err(why).Msg("message can be moved nowhere; it is held until this consumer stops")
 		return outcome{job: j, action: actDrop}

@@ -26,6 +26,7 @@ type mover struct {
 	opts   rabbit.Options
 	log    zerolog.Logger
 	health *health
+	limit  int // largest body in bytes; 0: the broker's default
 
 	mu        sync.Mutex
 	publisher *rabbit.Publisher
@@ -46,7 +47,7 @@ func (m *mover) run(ctx context.Context) error {
 // session opens publishers on one connection, a fresh one after each that is over.
 func (m *mover) session(ctx context.Context, conn *rabbit.Conn) error {
 	for {
-		p, err := conn.Publisher(ctx, rabbit.PublisherOptions{Window: 1000})
+		p, err := conn.Publisher(ctx, rabbit.PublisherOptions{Window: 1000, MaxMessageBytes: m.limit})
 		if err != nil {
 			return err
 		}
