@@ -41,6 +41,7 @@ func TestKilledAtEveryStepLosesNothing(t *testing.T) {
 }
 
 func killed(t *testing.T, verb, spec string, isKill bool) {
+	t.Helper()
 	s := newStage(t)
 	letters, ids := batch("m", 300, "order.paid")
 	var kept []string

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -181,7 +181,7 @@ func TestHostileLetters(t *testing.T) {
 	for i, text := range hostile {
 		m := letter(text, text, text, text+strings.Repeat("y", 300))
 		m.Headers[message.HeaderKey] = text
-		m.Headers["x\xff"+fmt.Sprint(i)] = amqp.Table{"deep": []any{amqp.Table{"\x1b": []byte(text)}}}
+		m.Headers["x\xff"+strconv.Itoa(i)] = amqp.Table{"deep": []any{amqp.Table{"\x1b": []byte(text)}}}
 		m.Headers[message.HeaderRedriveCount] = []any{"not", "a", "number"}
 		m.Headers["x-death"] = []any{"nonsense", amqp.Table{"queue": 7, "count": "x", "routing-keys": "no"}}
 		m.Headers["big"] = strings.Repeat("z", 60_000)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -127,8 +128,8 @@ func TestRedriveHoldsRepeatersBack(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	for i := range 5 {
-		m := letter(fmt.Sprint(i), "order.paid", "transient", "x")
-		m.Headers[message.HeaderRedriveCount] = fmt.Sprint(i) // other tools write text
+		m := letter(strconv.Itoa(i), "order.paid", "transient", "x")
+		m.Headers[message.HeaderRedriveCount] = strconv.Itoa(i) // other tools write text
 		s.fill(dlq, m)
 		s.waitFor(dlq, i+1)
 	}
@@ -148,7 +149,7 @@ func TestRedriveHoldsRepeatersBack(t *testing.T) {
 func TestRedriveDoesNotMoveWhatDiesAgain(t *testing.T) {
 	t.Parallel()
 	for _, taken := range []int{0, 50} {
-		t.Run(fmt.Sprint(taken), func(t *testing.T) {
+		t.Run(fmt.Sprintf("taken %d", taken), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			letters, _ := batch("m", 200, "order.paid")

@@ -185,6 +185,9 @@ func (w *walker) exhausted(ctx context.Context) error {
 	return w.dead
 }
 
+// over says that nothing comes any more, because the channel or the connection has ended.
+func (w *walker) over() bool { return w.dead != nil }
+
 func (w *walker) ended(reason *amqp.Error) error {
 	if reason != nil {
 		return fmt.Errorf("receive from %q: channel closed by the broker: %w", w.queue, reason)
@@ -221,7 +224,7 @@ func (w *walker) outstanding() int { return w.total - w.before - w.ackedNow }
 // 4.0). Two things prove it: the consumer has no place left although letters were acknowledged; or the queue is empty, and
 // a basic.get has said so, which the broker answers in the order of the queue's log.
 func (w *walker) settle(ctx context.Context) error {
-	if w.acked == 0 || w.dead != nil {
+	if w.acked == 0 || w.over() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, returnLimit)
@@ -277,7 +280,7 @@ func (w *walker) getNothing(ctx context.Context) error {
 
 // takeReturned receives on until everything is here that was ever given back; see walker. Redelivered tells.
 func (w *walker) takeReturned(ctx context.Context) error {
-	if w.fresh || w.total >= w.found || w.dead != nil {
+	if w.fresh || w.total >= w.found || w.over() {
 		return nil
 	}
 	w.need = w.found
@@ -294,8 +297,10 @@ func (w *walker) takeReturned(ctx context.Context) error {
 // close gives back what is held. The broker does so a moment after it has answered; close waits for that, within bounds, so that
 // whoever looks next finds everything in its place.
 func (w *walker) close(ctx context.Context) error {
-	if w.conn.Err() != nil {
+	select {
+	case <-w.conn.Done():
 		return nil // the broker gives them back by itself
+	default:
 	}
 	ctx = context.WithoutCancel(ctx)
 	err := w.takeReturned(ctx)
@@ -313,7 +318,9 @@ func (w *walker) awaitReturn(ctx context.Context) error {
 		if err != nil || q.Messages >= w.found-w.acked {
 			return err
 		}
-		if pause(ctx, returnPoll) != nil {
+		select {
+		case <-time.After(returnPoll):
+		case <-ctx.Done():
 			return nil // somebody else takes from the queue; nothing of ours is missing
 		}
 	}

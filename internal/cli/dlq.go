@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -136,14 +137,11 @@ func resultColumns(done string) []column[deadletter.Result] {
 }
 
 func groupsText(r deadletter.Result) string {
-	text := ""
+	texts := make([]string, len(r.Groups))
 	for i, g := range r.Groups {
-		if i > 0 {
-			text += ", "
-		}
-		text += fmt.Sprintf("%d %s (%s)", g.Count, orDash(g.Type), orDash(g.ErrorClass))
+		texts[i] = fmt.Sprintf("%d %s (%s)", g.Count, orDash(g.Type), orDash(g.ErrorClass))
 	}
-	return text
+	return strings.Join(texts, ", ")
 }
 
 func orDash(text string) string {

@@ -110,10 +110,18 @@ func (s *session) showLetter(l *deadletter.Letter, preview int) error {
 func letterRows(l *deadletter.Letter) [][]string {
 	return [][]string{
 		{"message", fmt.Sprintf("%s (number %d in the queue)", orDash(l.ID), l.Position)},
-		{"type", l.Type}, {"key", l.Key}, {"source", l.Source}, {"occurred", stampText(l.OccurredAt)},
-		{"correlation", l.CorrelationID}, {"causation", l.CausationID}, {"request", l.RequestID},
-		{"origin", originText(l)}, {"attempts", strconv.Itoa(l.Attempts)}, {"redrives", redrivesText(l)},
-		{"content type", l.ContentType}, {"size", strconv.Itoa(l.Size)},
+		{"type", l.Type},
+		{"key", l.Key},
+		{"source", l.Source},
+		{"occurred", stampText(l.OccurredAt)},
+		{"correlation", l.CorrelationID},
+		{"causation", l.CausationID},
+		{"request", l.RequestID},
+		{"origin", originText(l)},
+		{"attempts", strconv.Itoa(l.Attempts)},
+		{"redrives", redrivesText(l)},
+		{"content type", l.ContentType},
+		{"size", strconv.Itoa(l.Size)},
 	}
 }
 
@@ -123,8 +131,11 @@ func failureRows(l *deadletter.Letter) [][]string {
 		return nil
 	}
 	rows := [][]string{
-		{"error", f.Class + ": " + f.Message}, {"error type", f.Type}, {"fingerprint", f.Fingerprint},
-		{"first failed", stampText(f.FirstFailedAt)}, {"last failed", stampText(f.LastFailedAt)},
+		{"error", f.Class + ": " + f.Message},
+		{"error type", f.Type},
+		{"fingerprint", f.Fingerprint},
+		{"first failed", stampText(f.FirstFailedAt)},
+		{"last failed", stampText(f.LastFailedAt)},
 		{"failed on", f.Host + " " + f.Version},
 	}
 	for _, a := range f.Log {
