@@ -152,6 +152,9 @@ func (c *Conn) WaitUnblocked(ctx context.Context) error {
 // ServerVersion is the broker's version as it named itself in the handshake.
 func (c *Conn) ServerVersion() Version { return c.version }
 
+// Name is what the management page calls the connection: surefoot <role> <host> <version>.
+func (c *Conn) Name() string { return c.opts.connectionName() }
+
 // User is the user name of the connection.
 func (c *Conn) User() string { return c.user }
 

@@ -90,17 +90,11 @@ type netWire interface {
 	wire
 }
 
-// connect opens the socket and wraps it. Its deadline covers the handshakes; the library clears it once the connection is open.
+// connect opens the socket and wraps it.
 func connect(ctx context.Context, opts Options, network, addr string) (netWire, error) {
 	socket, err := (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := socket.SetDeadline(deadline); err != nil {
-			_ = socket.Close()
-			return nil, err
-		}
 	}
 	bounded := newDeadlineConn(socket, opts.WriteTimeout)
 	if opts.Coalesce {

@@ -1,0 +1,33 @@
+package rabbit
+
+import (
+	"net"
+	"time"
+)
+
+// WithHeartbeat is what Dial makes of a URL.
+func WithHeartbeat(raw string, limit time.Duration) (string, error) { return withHeartbeat(raw, limit) }
+
+// Wire is a wrapped socket.
+type Wire interface {
+	net.Conn
+	Abort()
+	WriteError() error
+}
+
+type exportedWire struct{ netWire }
+
+func (w exportedWire) Abort()            { w.abort() }
+func (w exportedWire) WriteError() error { return w.writeError() }
+
+// NewWire wraps a socket as Dial does.
+func NewWire(conn net.Conn, timeout time.Duration, coalesce bool) Wire {
+	bounded := newDeadlineConn(conn, timeout)
+	if coalesce {
+		return exportedWire{newCoalescer(bounded)}
+	}
+	return exportedWire{bounded}
+}
+
+// CoalesceLimit bounds what waits for the flusher.
+const CoalesceLimit = coalesceLimit
