@@ -1,8 +1,8 @@
-# The README's two commands are `make demo` and `make test`; each works alone on a fresh machine with Go.
+# `make test` does all the set-up and works alone on a fresh machine with Go.
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint fmt fuzz crash stack-down clean need-go
+.PHONY: help test build lint fmt fuzz crash stack-down clean need-go
 
 ROUNDS ?= 20
 FUZZTIME ?= 10s
@@ -11,9 +11,6 @@ SCRIPTS := scripts/stack scripts/with-stack scripts/need-go scripts/fuzz scripts
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-11s %s\n' "$$target" "$$text"; done
-
-demo: build ## set up the local stack and run the whole way of an event on it, under a minute
-	@scripts/with-stack bin/surefoot demo
 
 test: need-go ## set up the local stack, vet and run all tests
 	go vet ./...
@@ -34,7 +31,7 @@ fuzz: need-go ## run every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz $(FUZZTIME)
 
 crash: need-go ## kill -9 at every step, then ROUNDS (20) times at random, and account for every message
-	@scripts/with-stack go test ./internal/crash -count=1 -timeout 90m -run 'TestCrash' -v -rounds $(ROUNDS)
+	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 90m -run 'TestCrash' -v -rounds $(ROUNDS)
 
 stack-down: ## stop the local stack; its data stay
 	@scripts/stack down

@@ -1,3 +1,5 @@
+//go:build crash
+
 package crash_test
 
 import (

@@ -1,7 +1,7 @@
 // Package crash is the crash harness: the real binary and a real worker, killed with SIGKILL at every named
 // step and at random, under mixed load, with two of each role; then every message is accounted for.
 //
-// It has no code outside tests. `go test ./internal/crash` kills at each point of internal/fault once and 20
+// It is built with the tag "crash", because it takes minutes: `make crash` kills at each point of internal/fault once and 20
 // times at random; `make crash ROUNDS=500` is the long run. The seed is printed and can be given with -seed.
 //
 // What it checks, once all is quiet:

@@ -1,3 +1,5 @@
+//go:build crash
+
 package crash_test
 
 import (
@@ -35,7 +37,7 @@ watchdog:
       table: %[2]s.crash_orders
       key: id
       status: status
-      stuck: WAITING
+      stuck: [WAITING]
       clock: since
       limit: 10m
       new_status: CANCELLED
