@@ -21,6 +21,7 @@ import (
 
 // outboxOf returns a function that runs `surefoot outbox` on a schema with the given stdin.
 func outboxOf(t *testing.T, db testkit.DB) func(stdin string, args ...string) result {
+	t.Helper()
 	return func(stdin string, args ...string) result {
 		t.Helper()
 		e := env("")
@@ -262,7 +263,7 @@ func TestOutboxLsAndShow(t *testing.T) {
 	require.NotContains(t, got.stdout+got.stderr, "\x1b")
 	require.Equal(t, "dead-1\n", box("", "ls", "--state", "dead", "-o", "name").stdout)
 	require.Equal(t, "retry-1\n", box("", "ls", "--key", "k2", "-o", "name").stdout)
-	require.Equal(t, "", box("", "ls", "--type", "other", "-o", "name").stdout)
+	require.Empty(t, box("", "ls", "--type", "other", "-o", "name").stdout)
 	limited := box("", "ls", "--limit", "1", "-o", "jsonl")
 	require.Equal(t, 1, strings.Count(limited.stdout, "\n"))
 	require.Contains(t, limited.stderr, "limit of 1")

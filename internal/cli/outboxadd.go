@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -204,10 +206,10 @@ func (a *outboxAdder) parse(l line) (message.Message, error) {
 }
 
 func (a *outboxAdder) render(got added) error {
-	return renderOne(a.session, got, fmt.Sprint(got.Enqueued),
-		column[added]{"lines", func(r added) string { return fmt.Sprint(r.Lines) }},
-		column[added]{"enqueued", func(r added) string { return fmt.Sprint(r.Enqueued) }},
-		column[added]{"known", func(r added) string { return fmt.Sprint(r.Known) }})
+	return renderOne(a.session, got, strconv.Itoa(got.Enqueued),
+		column[added]{"lines", func(r added) string { return strconv.Itoa(r.Lines) }},
+		column[added]{"enqueued", func(r added) string { return strconv.Itoa(r.Enqueued) }},
+		column[added]{"known", func(r added) string { return strconv.Itoa(r.Known) }})
 }
 
 // lineFaults names the first faulty lines and counts the rest.
@@ -228,14 +230,14 @@ func (f *lineFaults) err() error {
 	if len(f.named) == 0 {
 		return nil
 	}
-	text := "the input has faults:"
+	lines := []string{"the input has faults:"}
 	for _, fault := range f.named {
-		text += "\n  " + fault.Error()
+		lines = append(lines, fault.Error())
 	}
 	if f.more > 0 {
-		text += fmt.Sprintf("\n  and %d more lines", f.more)
+		lines = append(lines, fmt.Sprintf("and %d more lines", f.more))
 	}
-	return usageErrorf("", "%s", text)
+	return usageErrorf("", "%s", strings.Join(lines, "\n  "))
 }
 
 // line is a line of input that is not blank, or the error that ended the input.

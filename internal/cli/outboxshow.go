@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -121,16 +122,31 @@ func (s *session) showBlocks(rows []shownRow) error {
 			fmt.Fprintln(s.env.Stdout)
 		}
 		cells := [][]string{
-			{"id", r.ID}, {"state", r.State}, {"type", r.Type}, {"key", r.Key}, {"exchange", r.Exchange}, {"routing key", r.RoutingKey},
-			{"row", fmt.Sprintf("%d/%d", r.Shard, r.Row)}, {"enqueued", r.CreatedAt.UTC().Format(time.RFC3339)},
-			{"occurred", r.OccurredAt.UTC().Format(time.RFC3339)}, {"source", r.Source}, {"correlation", r.CorrelationID},
-			{"causation", r.CausationID}, {"request", r.RequestID}, {"content type", r.ContentType}, {"headers", r.Headers},
+			{"id", r.ID},
+			{"state", r.State},
+			{"type", r.Type},
+			{"key", r.Key},
+			{"exchange", r.Exchange},
+			{"routing key", r.RoutingKey},
+			{"row", fmt.Sprintf("%d/%d", r.Shard, r.Row)},
+			{"enqueued", r.CreatedAt.UTC().Format(time.RFC3339)},
+			{"occurred", r.OccurredAt.UTC().Format(time.RFC3339)},
+			{"source", r.Source},
+			{"correlation", r.CorrelationID},
+			{"causation", r.CausationID},
+			{"request", r.RequestID},
+			{"content type", r.ContentType},
+			{"headers", r.Headers},
 			{"payload", fmt.Sprintf("%d bytes, %s: %s", r.PayloadBytes, r.PreviewEncoding, strings.TrimSpace(r.Preview))},
 		}
 		if p := r.Parked; p != nil {
 			cells = append(cells, [][]string{
-				{"tries", fmt.Sprint(p.Attempts)}, {"reason", p.Reason}, {"error", p.Error}, {"parked", p.ParkedAt.UTC().Format(time.RFC3339)},
-				{"last failed", timeText(p.LastFailedAt)}, {"next try", timeText(p.NextAt)},
+				{"tries", strconv.Itoa(p.Attempts)},
+				{"reason", p.Reason},
+				{"error", p.Error},
+				{"parked", p.ParkedAt.UTC().Format(time.RFC3339)},
+				{"last failed", timeText(p.LastFailedAt)},
+				{"next try", timeText(p.NextAt)},
 			}...)
 		}
 		if err := writeTable(s.env.Stdout, cells); err != nil {

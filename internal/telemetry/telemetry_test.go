@@ -5,10 +5,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -94,9 +94,9 @@ func TestReadinessIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for range 200 {
-				r.Set(fmt.Sprint(i), errors.New("x"))
+				r.Set(strconv.Itoa(i), errors.New("x"))
 				r.Snapshot()
-				r.Set(fmt.Sprint(i), nil)
+				r.Set(strconv.Itoa(i), nil)
 			}
 		})
 	}
