@@ -18,7 +18,6 @@ const (
 	actReturn                  // back to the queue, uncounted
 	actHold                    // kept unacknowledged, to be tried again here
 	actRetry                   // a counted copy goes to the retry tier
-	actDefer                   // an uncounted copy goes to the retry tier
 	actDead                    // a copy goes to the dead-letter queue
 	actDiscarded               // rejected: the broker's own dead-lettering moves it
 )
@@ -90,6 +89,8 @@ func judge(class resilience.Class, err error, attempts, maxAttempts int) verdict
 	case ClassCrash:
 		v.action = actDead
 		return v
+	case resilience.ClassNone, resilience.ClassUnknown, resilience.ClassTransient, resilience.ClassDatabaseRetry,
+		resilience.ClassTimeout, resilience.ClassCancelled: // counted
 	}
 	v.attempts++
 	v.delay, _ = resilience.DelayOf(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,7 +70,7 @@ func TestASlowConsumerHoldsItsPrefetchAndNoMore(t *testing.T) {
 	o.Prefetch, o.Concurrency = 5, 1
 	w.start(o)
 	for i := range 50 {
-		w.publish(fmt.Sprint(i))
+		w.publish(strconv.Itoa(i))
 	}
 	receive(t, g.entered, "the first run")
 	// One from the narrow subscription at the start, five from the wide one.
@@ -86,7 +87,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 		w.start(w.options(nil))
 	}
 	for i := range 200 {
-		w.publish(fmt.Sprint(i))
+		w.publish(strconv.Itoa(i))
 	}
 	w.awaitEffects(200)
 	w.awaitEmpty("q.dlq", "q.retry")
@@ -151,7 +152,7 @@ func TestAConnectionLostUnderHandlersRepeatsNoEffect(t *testing.T) {
 		return w.effect(ctx, tx, m)
 	}))
 	for i := range 150 {
-		w.publish(fmt.Sprint(i))
+		w.publish(strconv.Itoa(i))
 		if i == 50 || i == 100 {
 			w.killConnections("consumer")
 		}
@@ -286,7 +287,7 @@ func TestShutdownUnderLoadReturnsWhatItHoldsUncounted(t *testing.T) {
 	o.Drain, o.Concurrency = 300*time.Millisecond, 2
 	stop := w.start(o)
 	for i := range 20 {
-		w.publish(fmt.Sprint(i))
+		w.publish(strconv.Itoa(i))
 	}
 	receive(t, g.entered, "a run")
 	receive(t, g.entered, "a run")

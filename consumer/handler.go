@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,8 +27,8 @@ type Middleware func(Handler) Handler
 
 // Chain wraps h so that the first middleware is the outermost.
 func Chain(h Handler, middleware ...Middleware) Handler {
-	for i := len(middleware) - 1; i >= 0; i-- {
-		h = middleware[i](h)
+	for _, wrap := range slices.Backward(middleware) {
+		h = wrap(h)
 	}
 	return h
 }

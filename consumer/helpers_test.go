@@ -256,7 +256,7 @@ func (w *world) depths(queues []string) (n int) {
 }
 
 // killConnections closes all connections of the consumer from the broker's side.
-func (w *world) killConnections(role string) int {
+func (w *world) killConnections(role string) {
 	w.t.Helper()
 	killed := 0
 	testkit.Eventually(w.t, soon, "the connections to be listed", func() bool {
@@ -276,7 +276,6 @@ func (w *world) killConnections(role string) int {
 		}
 		return killed > 0
 	})
-	return killed
 }
 
 // logBook keeps log lines.

@@ -6,8 +6,10 @@ import (
 
 	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -59,3 +61,9 @@ func (j *job) inboxKey() *uuid.UUID {
 
 // over says that the broker has the message back.
 func (j *job) over() bool { return j.from.alive.Err() != nil }
+
+// MarshalZerologObject writes the fields that name a message. They come from anywhere, so they are cut.
+func (j *job) MarshalZerologObject(e *zerolog.Event) {
+	e.Str(telemetry.FieldEventID, message.Clip(j.msg.ID, 255)).Str(telemetry.FieldType, message.Clip(j.msg.Type, 255)).
+		Str(telemetry.FieldKey, message.Clip(j.msg.Key, 255)).Str(telemetry.FieldRequestID, message.Clip(j.msg.RequestID, 128))
+}

@@ -3,14 +3,12 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
-	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // errResting ends a loop whose queue has been paused for so long that the broker would take back what is held.
@@ -53,7 +51,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		paused := l.c.pauses.changed()
-		l.startAll()
+		l.startAll() //nolint:contextcheck // handlers and moves outlive the end of ctx, until the drain is over
 		l.c.metrics.held.Set(float64(len(l.queue.waiting)))
 		if err := l.turn(ctx, paused); err != nil {
 			return err
@@ -115,15 +113,18 @@ func (l *loop) receive(d amqp.Delivery) {
 	l.queue.add(j)
 }
 
+// mayWiden says whether more may be held now.
+func (l *loop) mayWiden(ctx context.Context) bool {
+	return l.in.prefetch < l.c.opts.Prefetch && l.innocent && !l.suspected() && !l.c.pauses.paused() && ctx.Err() == nil &&
+		(l.c.opts.Ordering != OrderLanes || l.queue.running == 0)
+}
+
 func (l *loop) widen(ctx context.Context) error {
-	if l.in.prefetch >= l.c.opts.Prefetch || !l.innocent || l.suspected() || l.c.pauses.paused() || ctx.Err() != nil {
+	if !l.mayWiden(ctx) {
 		return nil
 	}
 	if l.c.opts.Ordering == OrderLanes {
-		if l.queue.running > 0 {
-			return nil
-		}
-		if err := l.closeInOrder(); err != nil {
+		if err := l.closeInOrder(ctx); err != nil {
 			return err
 		}
 	} else {
@@ -140,10 +141,10 @@ func (l *loop) widen(ctx context.Context) error {
 
 // closeInOrder gives back what is held together with the subscription itself. A cancel before it would let another
 // consumer receive later messages first, and break the order of keys on a single-active-consumer queue.
-func (l *loop) closeInOrder() error {
+func (l *loop) closeInOrder(ctx context.Context) error {
 	l.flush()
 	l.queue.waiting = nil
-	return l.close()
+	return l.close(ctx)
 }
 
 // suspected says whether a suspect is held or runs.
@@ -229,174 +230,6 @@ func (l *loop) settle(out outcome) {
 		acks.giveBack(tag)
 	case actDiscarded:
 		acks.discard(tag)
+	case actDrop, actHold, actRetry, actDead: // it stays unacknowledged
 	}
-}
-
-// tick does what has become due: acknowledgements, and the renewal of what was held for too long.
-func (l *loop) tick(ctx context.Context, now time.Time) error {
-	for _, in := range l.intakes() {
-		if at, some := in.acks.due(); some && !at.After(now) {
-			in.acks.flush()
-		}
-	}
-	if err := l.renew(now); err != nil {
-		return err
-	}
-	return l.tidy(ctx)
-}
-
-// renew sees to it that nothing is held until the broker's consumer timeout. For a pause everything goes back once,
-// and nothing is held until it ends: each return costs a delivery up to 4.2. While a dependency is away the messages
-// make a round through the retry tier, uncounted.
-func (l *loop) renew(now time.Time) error {
-	oldest := l.queue.oldest()
-	if oldest.IsZero() || now.Before(oldest.Add(l.c.opts.RenewAfter)) {
-		return nil
-	}
-	if l.c.pauses.paused() {
-		if l.queue.running > 0 {
-			return nil
-		}
-		return errResting
-	}
-	for l.suspension.active && len(l.queue.waiting) > 0 && len(l.c.slots) < cap(l.c.slots) {
-		j := l.queue.waiting[0]
-		if now.Before(j.received.Add(l.c.opts.RenewAfter)) {
-			break
-		}
-		j.renew = true
-		l.c.slots <- struct{}{} // only this goroutine takes places
-		l.start(j)
-	}
-	return nil
-}
-
-// tidy closes old subscriptions that hold nothing any more, and widens when that is possible now.
-func (l *loop) tidy(ctx context.Context) error {
-	kept := l.old[:0]
-	for _, in := range l.old {
-		if in.acks.outstanding() == 0 || in.alive.Err() != nil {
-			if err := in.sub.Close(context.WithoutCancel(ctx)); err != nil {
-				l.c.log.Debug().Err(err).Msg("old subscription not closed cleanly")
-			}
-			continue
-		}
-		kept = append(kept, in)
-	}
-	l.old = kept
-	if l.in.prefetch < l.c.opts.Prefetch {
-		return l.widen(ctx)
-	}
-	return nil
-}
-
-// wakeAt is when the loop has something to do by itself.
-func (l *loop) wakeAt(now time.Time) time.Time {
-	at := now.Add(time.Minute)
-	earlier := func(t time.Time) {
-		if t.Before(at) {
-			at = t
-		}
-	}
-	for _, in := range l.intakes() {
-		if due, some := in.acks.due(); some {
-			earlier(due)
-		}
-	}
-	if l.suspension.active && l.suspension.probing == nil && len(l.queue.waiting) > 0 {
-		earlier(l.suspension.until)
-	}
-	if oldest := l.queue.oldest(); !oldest.IsZero() && (l.suspension.active || l.c.pauses.paused()) {
-		earlier(oldest.Add(max(l.c.opts.RenewAfter, now.Sub(oldest)+time.Second)))
-	}
-	return at
-}
-
-// drain ends the loop in order: no more deliveries, what was not started goes back, what runs ends, acknowledgements
-// go out.
-func (l *loop) drain(ctx context.Context) error {
-	if l.c.opts.Ordering != OrderLanes {
-		if err := l.cancel(ctx); err != nil {
-			return fmt.Errorf("cancel subscription: %w", err)
-		}
-		l.giveBackWaiting()
-	}
-	if !l.finishRunning() {
-		return nil // with the connection everything goes back
-	}
-	if l.c.opts.Ordering == OrderLanes {
-		return l.closeInOrder()
-	}
-	l.flush()
-	return l.close()
-}
-
-// finishRunning receives the outcomes of what runs. It gives up when the drain is over and the last returns have had
-// their time.
-func (l *loop) finishRunning() bool {
-	over := l.c.moves.Done()
-	l.timer.Stop()
-	var deliveries <-chan amqp.Delivery
-	if l.c.opts.Ordering == OrderLanes { // they still come, and go back with the subscription
-		deliveries = l.in.sub.Deliveries()
-	}
-	for l.queue.running > 0 {
-		select {
-		case out := <-l.outcomes:
-			l.settle(out)
-			if l.c.opts.Ordering != OrderLanes {
-				l.giveBackWaiting() // it was held
-			}
-			l.flush()
-		case d, ok := <-deliveries:
-			if !ok {
-				<-l.in.sub.Done()
-				return false
-			}
-			l.receive(d)
-		case <-over:
-			over = nil
-			l.timer.Reset(moveGrace)
-		case <-l.timer.C:
-			l.c.log.Error().Int("running", l.queue.running).Str(telemetry.FieldReason, "they ignore their context").Msg("handlers still run after the drain")
-			return false
-		}
-	}
-	return true
-}
-
-// release gives everything back and closes the subscriptions, while nothing runs.
-func (l *loop) release(ctx context.Context) error {
-	if l.c.opts.Ordering == OrderLanes {
-		return l.closeInOrder()
-	}
-	if err := l.cancel(ctx); err != nil {
-		return err
-	}
-	l.giveBackWaiting()
-	l.flush()
-	return l.close()
-}
-
-func (l *loop) giveBackWaiting() {
-	l.queue.dropDead()
-	for _, j := range l.queue.waiting {
-		j.from.acks.giveBack(j.delivery.DeliveryTag)
-	}
-	l.queue.waiting = nil
-}
-
-func (l *loop) flush() {
-	for _, in := range l.intakes() {
-		in.acks.flush()
-	}
-}
-
-func (l *loop) close() error {
-	var errs []error
-	for _, in := range l.intakes() {
-		errs = append(errs, in.sub.Close(context.Background()))
-	}
-	l.old = nil
-	return errors.Join(errs...)
 }

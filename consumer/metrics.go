@@ -82,9 +82,8 @@ func register[T prometheus.Collector](r *registrar, collector T) T {
 	if r.registry == nil {
 		return collector
 	}
-	var there prometheus.AlreadyRegisteredError
 	err := r.registry.Register(collector)
-	if errors.As(err, &there) {
+	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if same, ok := there.ExistingCollector.(T); ok {
 			return same
 		}

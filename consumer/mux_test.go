@@ -2,7 +2,6 @@ package consumer_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -99,7 +98,6 @@ func TestOptionsNameEveryFault(t *testing.T) {
 		o := good
 		break_(&o)
 		_, err := consumer.New(o)
-		require.Error(t, err, text)
-		require.True(t, strings.Contains(err.Error(), text), "%s: %v", text, err)
+		require.ErrorContains(t, err, text)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,7 +59,7 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 	w.send(amqp.Publishing{MessageId: "m2", Type: "late"})
 	w.send(amqp.Publishing{MessageId: "m3", Type: "bad"})
 	for i := range 60 {
-		w.send(amqp.Publishing{MessageId: fmt.Sprint(i), Type: fmt.Sprintf("hostile-\xff-%d", i)})
+		w.send(amqp.Publishing{MessageId: strconv.Itoa(i), Type: fmt.Sprintf("hostile-\xff-%d", i)})
 	}
 	w.awaitEffects(62)
 	w.awaitEmpty("q.retry")
@@ -66,10 +68,11 @@ func TestMetricsHaveBoundedLabels(t *testing.T) {
 	require.NoError(t, err)
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
-			key := family.GetName()
+			words := []string{family.GetName()}
 			for _, label := range metric.GetLabel() {
-				key += " " + label.GetValue()
+				words = append(words, label.GetValue())
 			}
+			key := strings.Join(words, " ")
 			values[key] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func TestADatabaseAwayBurnsNoAttempt(t *testing.T) {
 	network.Cut() // under a handler's transaction
 	close(g.open)
 	for i := range 20 {
-		w.publish(fmt.Sprint(i))
+		w.publish(strconv.Itoa(i))
 	}
 	ready.await(t, "a dependency is away")
 	network.Heal(t)
@@ -111,7 +112,7 @@ func TestAnAbsentDependencyHoldsEverythingAndCountsNothing(t *testing.T) {
 	ready := watchReady(&o)
 	w.start(o)
 	for i := range 30 {
-		w.publish(fmt.Sprint(i))
+		w.publish(strconv.Itoa(i))
 	}
 	ready.await(t, "circuit open")
 	before := calls.Load()
@@ -171,7 +172,7 @@ func TestAPauseIsObeyedByEveryReplicaAndSurvivesRestarts(t *testing.T) {
 		r.await(t, "by ann: INC-7")
 	}
 	for i := range 30 {
-		w.publish(fmt.Sprint(i))
+		w.publish(strconv.Itoa(i))
 	}
 	close(g.open)
 	w.awaitEffects(1) // what ran may end
@@ -204,7 +205,7 @@ func TestALongPauseGivesBackOnceWhatItHolds(t *testing.T) {
 			o.RenewAfter, o.Concurrency, o.Ordering = time.Second, 1, ordering
 			w.start(o)
 			for i := range 8 {
-				w.publish(fmt.Sprint(i))
+				w.publish(strconv.Itoa(i))
 			}
 			receive(t, g.entered, "a run")
 			_, err := consumer.PauseQueue(t.Context(), w.db.Pool, w.db.Schema, "q", "ann", "")

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/rs/zerolog"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -103,7 +102,7 @@ func (c *Consumer) cleared(j *job, moved bool) {
 		err = c.inbox.unmark(ctx, j.key)
 	}
 	if err != nil {
-		c.logFor(c.log.Debug(), j).Err(err).Msg("mark of redelivered message stays")
+		c.log.Debug().EmbedObject(j).Err(err).Msg("mark of redelivered message stays")
 	}
 }
 
@@ -118,9 +117,9 @@ func (c *Consumer) fail(j *job, class resilience.Class, crashes int, err error) 
 		return outcome{job: j, action: actHold, err: err, delay: v.delay}
 	case actDead:
 		return c.bury(j, err, v)
-	default:
-		return c.retry(j, err, v)
+	case actRetry, actDrop, actAck, actDiscarded: // judge gives no other than the first
 	}
+	return c.retry(j, err, v)
 }
 
 // retry moves a counted copy to the retry tier.
@@ -130,7 +129,7 @@ func (c *Consumer) retry(j *job, err error, v verdict) outcome {
 	if late {
 		copied.Headers[message.HeaderNotBefore] = time.Now().Add(v.delay).UnixMilli()
 	}
-	c.logFor(c.log.Warn(), j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
+	c.log.Warn().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
 		Dur("delay", max(tier.Delay, v.delay)).Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg("deferred retry")
 	return c.move(j, tier.Queue, copied, "retry", func() { c.metrics.retries.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
 }
@@ -141,7 +140,7 @@ func (c *Consumer) bury(j *job, err error, v verdict) outcome {
 	if v.poison {
 		text = "poison message, sending to DLQ"
 	}
-	c.logFor(c.log.Error(), j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
+	c.log.Error().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
 		Str(telemetry.FieldReason, message.Clip(err.Error(), message.MaxErrorMessage)).Msg(text)
 	copied := c.counted(&j.delivery, err, v)
 	return c.move(j, c.opts.DeadLetters, copied, "dead-letter", func() { c.metrics.dead.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
@@ -196,18 +195,12 @@ func (c *Consumer) unmoved(j *job) action {
 // was verified, can move it.
 func (c *Consumer) refused(j *job, why error) outcome {
 	if c.opts.Unverified {
-		c.logFor(c.log.Error(), j).Err(why).Msg("message can be moved nowhere; it is held until this consumer stops")
+		c.log.Error().EmbedObject(j).Err(why).Msg("message can be moved nowhere; it is held until this consumer stops")
 		return outcome{job: j, action: actDrop}
 	}
-	c.logFor(c.log.Error(), j).Err(why).Msg("message cannot be published again; the broker moves it to the DLQ without a record")
+	c.log.Error().EmbedObject(j).Err(why).Msg("message cannot be published again; the broker moves it to the DLQ without a record")
 	c.metrics.settled(j.msg.Type, "rejected")
 	return outcome{job: j, action: actDiscarded}
-}
-
-// logFor adds the fields that name a message. They come from anywhere, so they are cut.
-func (c *Consumer) logFor(e *zerolog.Event, j *job) *zerolog.Event {
-	return e.Str(telemetry.FieldEventID, message.Clip(j.msg.ID, 255)).Str(telemetry.FieldType, message.Clip(j.msg.Type, 255)).
-		Str(telemetry.FieldKey, message.Clip(j.msg.Key, 255)).Str(telemetry.FieldRequestID, message.Clip(j.msg.RequestID, 128))
 }
 
 // startSpan begins the process span, linked to the one that created the message.

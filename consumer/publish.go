@@ -57,10 +57,7 @@ func (m *mover) session(ctx context.Context, conn *rabbit.Conn) error {
 		case <-ctx.Done():
 		}
 		m.set(nil)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := conn.Err(); err != nil {
+		if err := conn.Err(); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -129,12 +126,12 @@ func (m *mover) try(ctx context.Context, queue string, msg amqp.Publishing) erro
 	case errors.As(err, &returned):
 		return fmt.Errorf("the queue does not exist; run `surefoot topology apply`: %w", err)
 	}
-	m.retire(p)
+	m.retire(ctx, p)
 	return err
 }
 
 // retire closes a publisher, once, and lets the session open another.
-func (m *mover) retire(p *rabbit.Publisher) {
+func (m *mover) retire(ctx context.Context, p *rabbit.Publisher) {
 	m.mu.Lock()
 	current := m.publisher == p
 	if current {
@@ -142,7 +139,7 @@ func (m *mover) retire(p *rabbit.Publisher) {
 	}
 	m.mu.Unlock()
 	if current {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = p.Close(ctx) // it is over either way; what flies has an unknown outcome
 	}

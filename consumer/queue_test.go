@@ -2,7 +2,7 @@ package consumer
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,7 +15,7 @@ import (
 
 func testJob(n int, key string, suspect bool) *job {
 	return &job{
-		from: &intake{alive: context.Background()}, msg: message.Message{ID: fmt.Sprint(n), Key: key},
+		from: &intake{alive: context.Background()}, msg: message.Message{ID: strconv.Itoa(n), Key: key},
 		suspect: suspect, received: time.Unix(0, int64(n)), delivery: amqp.Delivery{Redelivered: suspect},
 	}
 }

@@ -20,8 +20,8 @@ const (
 	databaseWait  = 50 * time.Millisecond
 )
 
-// attempt runs a message once, as the outbox of a failure wants it: alone if it is a suspect, with its deadline, and
-// again at once after a deadlock. It returns the error and its class.
+// attempt runs a message: alone if it is a suspect, with its deadline, and again at once after a deadlock. It returns the
+// error with its class, and how many earlier runs ended with the process.
 func (c *Consumer) attempt(ctx context.Context, j *job) (resilience.Class, int, error) {
 	crashes := 0
 	leave, err := c.opts.Solo.enter(ctx, j.suspect)
@@ -59,7 +59,7 @@ func (c *Consumer) tries(ctx context.Context, j *job) error {
 		if try == databaseTries || c.opts.classOf(ctx, err) != resilience.ClassDatabaseRetry {
 			return err
 		}
-		c.logFor(c.log.Warn(), j).Int("try", try).Str(telemetry.FieldSQLState, resilience.SQLStateOf(err)).Msg("database retry")
+		c.log.Warn().EmbedObject(j).Int("try", try).Str(telemetry.FieldSQLState, resilience.SQLStateOf(err)).Msg("database retry")
 		if !sleep(ctx, jitter(databaseWait<<(try-1))) {
 			return err
 		}

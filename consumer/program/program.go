@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,7 +73,7 @@ func (o Options) handle(ctx context.Context, m message.Message) error {
 	cmd := exec.CommandContext(ctx, o.Command[0], o.Command[1:]...)
 	cmd.Stdin = bytes.NewReader(m.Payload)
 	cmd.Stderr = stderr
-	cmd.Env = append(o.Environ[:len(o.Environ):len(o.Environ)], o.variables(m)...)
+	cmd.Env = append(slices.Clip(o.Environ), o.variables(m)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = pipeDelay
