@@ -153,11 +153,16 @@ db_pid() {
   if [[ $(command_of "$pid") == *"-D $data/db/cluster"* ]]; then echo "$pid"; fi
 }
 
+# RabbitMQ writes its own pid file only some time after it has begun to listen, so that is the last resort.
 broker_pid() {
-  local pid
-  pid=$(cat "$data/broker/pid" 2>/dev/null) || return 0
-  if [[ -n $pid && $(command_of "$pid") == *"-surefoot_stack $id "* ]]; then echo "$pid"; fi
+  local pid command
+  for pid in $(pids_with "$id") $(cat "$data/broker/pid" 2>/dev/null); do
+    command=$(command_of "$pid")
+    if [[ ${command%% *} == */beam* && $command == *"-surefoot_stack $id "* ]]; then echo "$pid" && return; fi
+  done
 }
+
+pids_with() { grep -laF -e "$1" /proc/[0-9]*/cmdline 2>/dev/null | cut -d / -f 3 || true; }
 
 # await_gone SECONDS PID...: whether all of them ended within that time.
 await_gone() {
