@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -191,7 +192,7 @@ func TestPruneKeepsWhatIsInUse(t *testing.T) {
 	s := newStage(t)
 	m := s.management(t)
 	quorum := amqp.Table{"x-queue-type": "quorum"}
-	for _, name := range []string{"consumed", "arriving", "free"} {
+	for _, name := range []string{"consumed", "arriving", "taken", "free"} {
 		s.declare(t, name, quorum)
 	}
 	s.declare(t, "held", amqp.Table{"x-queue-type": "classic"}) // a quorum queue still counts such a consumer
@@ -216,18 +217,31 @@ func TestPruneKeepsWhatIsInUse(t *testing.T) {
 
 	done := make(chan struct{})
 	go func() {
-		defer close(done)
 		why, err = topology.DeleteEmpty(t.Context(), s.conn, m, "arriving", time.Minute)
+		done <- struct{}{}
 	}()
 	testkit.Eventually(t, 20*time.Second, "the guard", func() bool {
 		_, consumers, err := s.conn.Inspect(t.Context(), "arriving")
 		return err == nil && consumers == 1
 	})
+	rival := s.consume(t, "arriving") // of lower priority
 	s.publish(t, "", "arriving", "m")
 	<-done
+	require.NoError(t, rival.Close(t.Context()))
 	require.NoError(t, err)
 	require.Equal(t, "messages still arrive", why)
 	testkit.Eventually(t, 20*time.Second, "the message back in its queue", func() bool { return s.ready(t, "arriving") == 1 })
+
+	// Somebody begins to consume: the guard gets what arrives all the same, and the queue stays.
+	go func() {
+		why, err = topology.DeleteEmpty(t.Context(), s.conn, m, "taken", time.Second)
+		done <- struct{}{}
+	}()
+	testkit.Eventually(t, 20*time.Second, "the guard", func() bool { _, consumers, err := s.conn.Inspect(t.Context(), "taken"); return err == nil && consumers == 1 })
+	s.consume(t, "taken")
+	<-done
+	require.NoError(t, err)
+	require.Equal(t, "somebody began to consume from it", why)
 
 	why, err = topology.DeleteEmpty(t.Context(), s.conn, m, "free", 0)
 	require.NoError(t, err)
@@ -245,7 +259,7 @@ func TestAMessageThatComesWithTheDeletionIsPutBack(t *testing.T) {
 	const n = 50
 	late, err := topology.PutBackLate(t.Context(), s.conn, "q", topology.QueueState{Durable: true, Arguments: arguments}, func() {
 		for i := range n {
-			s.publish(t, "", "q", fmt.Sprint(i))
+			s.publish(t, "", "q", strconv.Itoa(i))
 		}
 	})
 	require.NoError(t, err)
@@ -253,7 +267,7 @@ func TestAMessageThatComesWithTheDeletionIsPutBack(t *testing.T) {
 	sub := s.consume(t, "q")
 	for i := range n {
 		d := receive(t, sub)
-		require.Equal(t, fmt.Sprint(i), d.MessageId, "in their order")
+		require.Equal(t, strconv.Itoa(i), d.MessageId, "in their order")
 		require.NoError(t, d.Ack(false))
 	}
 }

@@ -263,8 +263,10 @@ func (d *differ) leftovers() {
 		}
 		have := d.actual.Queues[l.name]
 		have.Role = l.role
-		d.add(Change{Action: ActionDelete, Kind: KindQueue, Name: l.name, Prune: true, queue: have, work: l.work,
-			Detail: fmt.Sprintf("%s, not in the spec, %d messages now; deleted only when empty and unused, until then consume or redrive it", l.role, have.Messages)})
+		d.add(Change{
+			Action: ActionDelete, Kind: KindQueue, Name: l.name, Prune: true, queue: have, work: l.work,
+			Detail: fmt.Sprintf("%s, not in the spec, %d messages now; deleted only when empty and unused, until then consume or redrive it", l.role, have.Messages),
+		})
 	}
 }
 

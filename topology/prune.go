@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -61,8 +62,8 @@ func (a *applier) replace(ctx context.Context, c *Change) error {
 }
 
 // deleteEmpty deletes a queue when it holds nothing and nobody uses it, else it says why not. Quorum queues know no conditional deletion (if-empty,
-// if-unused: refused by the broker), so it guards the queue with an exclusive consumer: nobody else can take a message any more, and each message
-// that still arrives comes here. One that comes before the deletion stops it; one that comes with it is put back into the queue, made again.
+// if-unused: refused by the broker), so it guards the queue with a consumer of the highest priority: each message that still arrives comes
+// here, and nobody else gets one. One that comes before the deletion stops it; one that comes with it is put back into the queue, made again.
 func (a *applier) deleteEmpty(ctx context.Context, name string, have QueueState) (why string, err error) {
 	ready, consumers, err := a.conn.Inspect(ctx, name)
 	if rabbit.Code(err) == codeNotFound {
@@ -72,9 +73,6 @@ func (a *applier) deleteEmpty(ctx context.Context, name string, have QueueState)
 		return fmt.Sprintf("it has %d messages and %d consumers", ready, consumers), err
 	}
 	g, err := newGuard(ctx, a.conn, name)
-	if rabbit.Code(err) == codeAccessRefused {
-		return "somebody consumes from it", nil
-	}
 	if err != nil {
 		return "", err
 	}
@@ -109,7 +107,11 @@ func (a *applier) quiet(ctx context.Context, g *guard) (why string, err error) {
 	if queue.Messages > 0 {
 		return fmt.Sprintf("%d messages are held by somebody, unacknowledged", queue.Messages), nil
 	}
-	return "", nil
+	_, consumers, err := a.conn.Inspect(ctx, g.name)
+	if consumers > 1 {
+		return "somebody began to consume from it", err
+	}
+	return "", err
 }
 
 // putBack makes a queue again and publishes what was in it.
@@ -130,7 +132,7 @@ func (a *applier) putBack(ctx context.Context, name string, have QueueState, lat
 	return publisher.Close(ctx)
 }
 
-// guard is an exclusive consumer. It reads the library's own deliveries, which end only when all were received, after the deletion of the queue too.
+// guard is a consumer that comes before all others; quorum queues do not know exclusive ones. It reads the library's own deliveries, which end only when all were received, after the deletion of the queue too.
 type guard struct {
 	name       string
 	channel    *rabbit.Channel
@@ -147,7 +149,8 @@ func newGuard(ctx context.Context, conn *rabbit.Conn, name string) (*guard, erro
 		if err = ch.Qos(guardPrefetch, 0, false); err != nil {
 			return err
 		}
-		g.deliveries, err = ch.Consume(name, "surefoot topology prune", false, true, false, false, nil)
+		first := amqp.Table{"x-priority": int32(math.MaxInt32)}
+		g.deliveries, err = ch.Consume(name, "surefoot topology prune", false, false, false, false, first)
 		return err
 	})
 	return g, err

@@ -46,16 +46,16 @@ func TestVerifyRefusesEveryLossyPath(t *testing.T) {
 		name, about, problem, mend string
 		spoil                      func(t *testing.T, q string)
 	}{
-		{"no dead-letter queue", ".dlq", "is missing (the dead-letter queue)", "topology apply", func(t *testing.T, q string) {
+		{"no dead-letter queue", ".dlq", "is missing (the dead-letter queue)", "topology apply", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.delete(t, q+".dlq")
 		}},
-		{"no retry queue", ".retry", "is missing (a retry queue)", "topology apply", func(t *testing.T, q string) { s.delete(t, q+".retry") }},
-		{"no work queue", "", "is missing (the work queue)", "topology apply", func(t *testing.T, q string) { s.delete(t, q) }},
-		{"no dead-letter exchange", "", "has no dead-letter exchange", "topology plan", func(t *testing.T, q string) {
+		{"no retry queue", ".retry", "is missing (a retry queue)", "topology apply", func(t *testing.T, q string) { s.delete(t, q+".retry") }}, //nolint:thelper // a case, not a helper
+		{"no work queue", "", "is missing (the work queue)", "topology apply", func(t *testing.T, q string) { s.delete(t, q) }}, //nolint:thelper // a case, not a helper
+		{"no dead-letter exchange", "", "has no dead-letter exchange", "topology plan", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareWork(t, q, amqp.Table{"x-dead-letter-exchange": nil, "x-dead-letter-routing-key": nil, "x-dead-letter-strategy": nil})
 			s.policy(t, "policies", q, "^"+q+"$", map[string]any{"dead-letter-strategy": "at-least-once"})
 		}},
-		{"exchange missing", "", `dead-letters to exchange "gone", which is missing`, "topology apply", func(t *testing.T, q string) {
+		{"exchange missing", "", `dead-letters to exchange "gone", which is missing`, "topology apply", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareWork(t, q, amqp.Table{"x-dead-letter-exchange": "gone"})
 		}},
 		{"not bound", "", `no binding leads to "%s.dlq"`, "topology apply", func(t *testing.T, q string) {

@@ -101,8 +101,7 @@ func (c *Conn) explain(err error) error {
 
 // Code returns the AMQP reply code inside err, such as 404, 405 or 406, and 0 when there is none.
 func Code(err error) int {
-	var reason *amqp.Error
-	if errors.As(err, &reason) {
+	if reason, ok := errors.AsType[*amqp.Error](err); ok {
 		return reason.Code
 	}
 	return 0

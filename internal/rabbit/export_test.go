@@ -31,3 +31,15 @@ func NewWire(conn net.Conn, timeout time.Duration, coalesce bool) Wire {
 
 // CoalesceLimit bounds what waits for the flusher.
 const CoalesceLimit = coalesceLimit
+
+// Outstanding is the bookkeeping of delivery tags.
+type Outstanding struct{ tags outstanding }
+
+// Deliver notes a delivery.
+func (o *Outstanding) Deliver(tag uint64) { o.tags.high = tag }
+
+// Settle says whether the tag may be settled.
+func (o *Outstanding) Settle(tag uint64, multiple bool) bool { return o.tags.settle(tag, multiple) }
+
+// Count of outstanding deliveries.
+func (o *Outstanding) Count() int { return o.tags.count() }

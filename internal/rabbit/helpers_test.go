@@ -77,18 +77,6 @@ func collect(t testing.TB, p *rabbit.Publisher, n int) map[any]rabbit.Result {
 	}
 }
 
-func receive(t testing.TB, sub *rabbit.Subscription) amqp.Delivery {
-	t.Helper()
-	select {
-	case d, open := <-sub.Deliveries():
-		require.True(t, open, "subscription ended: %v", sub.Err())
-		return d
-	case <-time.After(soon):
-		require.Fail(t, "nothing was delivered")
-		return amqp.Delivery{}
-	}
-}
-
 func await(t testing.TB, what string, done <-chan struct{}, limit time.Duration) {
 	t.Helper()
 	select {
@@ -134,4 +122,15 @@ func short(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+func receive(t testing.TB, sub *rabbit.Subscription) amqp.Delivery {
+	t.Helper()
+	select {
+	case d, open := <-sub.Deliveries():
+		require.True(t, open, "subscription ended: %v", sub.Err())
+		return d
+	case <-time.After(soon):
+		require.Fail(t, "nothing was delivered")
+		return amqp.Delivery{}
+	}
 }

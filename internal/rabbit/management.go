@@ -134,13 +134,13 @@ func (m *Management) call(ctx context.Context, method, op, path string, into any
 }
 
 func (m *Management) refusal(op string, status int) error {
-	switch {
-	case status == http.StatusOK || status == http.StatusNoContent:
+	switch status {
+	case http.StatusOK, http.StatusNoContent:
 		return nil
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%w at %s: %s: status %d for user %q; it needs the tag \"management\" or \"monitoring\" and access to vhost %q",
 			ErrManagementDenied, m.base.Host, op, status, m.user, m.vhost)
-	case status == http.StatusNotFound:
+	case http.StatusNotFound:
 		return fmt.Errorf("%w at %s: %s", ErrNotFound, m.base.Host, op)
 	default:
 		return fmt.Errorf("%w at %s: %s: status %s", ErrManagementUnreachable, m.base.Host, op, strconv.Itoa(status))
@@ -149,9 +149,9 @@ func (m *Management) refusal(op string, status int) error {
 
 // inVhost makes a path of the vhost's objects.
 func (m *Management) inVhost(kind string, name ...string) string {
-	path := "/api/" + kind + "/" + url.PathEscape(m.vhost)
+	path := []string{"/api", kind, url.PathEscape(m.vhost)}
 	for _, n := range name {
-		path += "/" + url.PathEscape(n)
+		path = append(path, url.PathEscape(n))
 	}
-	return path
+	return strings.Join(path, "/")
 }

@@ -48,9 +48,17 @@ type Limits struct {
 func (l Limits) Check(exchange, key string, msg *amqp.Publishing) error {
 	size := 14 // class, weight, body size, flags
 	for _, s := range [...]struct{ name, value string }{
-		{"exchange", exchange}, {"routing key", key}, {"content type", msg.ContentType}, {"content encoding", msg.ContentEncoding},
-		{"correlation id", msg.CorrelationId}, {"reply-to", msg.ReplyTo}, {"message id", msg.MessageId}, {"type", msg.Type},
-		{"user id", msg.UserId}, {"app id", msg.AppId}, {"expiration", msg.Expiration},
+		{"exchange", exchange},
+		{"routing key", key},
+		{"content type", msg.ContentType},
+		{"content encoding", msg.ContentEncoding},
+		{"correlation id", msg.CorrelationId},
+		{"reply-to", msg.ReplyTo},
+		{"message id", msg.MessageId},
+		{"type", msg.Type},
+		{"user id", msg.UserId},
+		{"app id", msg.AppId},
+		{"expiration", msg.Expiration},
 	} {
 		if len(s.value) > shortStringMax {
 			return &RefusedError{s.name, fmt.Sprintf("has %d bytes; at most %d fit an AMQP short string", len(s.value), shortStringMax)}

@@ -1,8 +1,8 @@
 package rabbit_test
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +82,7 @@ func TestRefusalsHurtNobody(t *testing.T) {
 func many(n int, value string) amqp.Table {
 	table := amqp.Table{}
 	for i := range n {
-		table[fmt.Sprint(i)] = value
+		table[strconv.Itoa(i)] = value
 	}
 	return table
 }

@@ -1,8 +1,6 @@
 package rabbit
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Ack settles the delivery with this tag, with multiple all up to it. After the end it sends nothing and returns ErrStale, for a tag that is not
 // outstanding ErrNotOutstanding. Nil means that it was written, not that it arrived.
@@ -46,7 +44,7 @@ func (s *Subscription) note(tag uint64) {
 func (s *Subscription) Unsettled() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return int(s.tags.high-s.tags.low) - len(s.tags.settled)
+	return s.tags.count()
 }
 
 // outstanding knows which delivery tags of a channel may be settled. The broker counts them from 1 without gaps.
@@ -56,6 +54,9 @@ type outstanding struct {
 	settled map[uint64]struct{} // those above low that are settled, at most the prefetch
 }
 
+func (o *outstanding) count() int { return int(o.high-o.low) - len(o.settled) }
+
+// settle says whether the tag, with multiple all up to it, may be settled now, and takes it as settled then.
 func (o *outstanding) settle(tag uint64, multiple bool) bool {
 	if _, twice := o.settled[tag]; twice || tag <= o.low || tag > o.high {
 		return false

@@ -28,8 +28,6 @@ type ConsumeOptions struct {
 	Tag string
 	// Prefetch is the most unacknowledged deliveries, 1 to 65535; default 10.
 	Prefetch int
-	// Exclusive refuses other consumers of the queue; default false.
-	Exclusive bool
 	// Args of basic.consume; default none.
 	Args amqp.Table
 }
@@ -76,7 +74,7 @@ func (c *Conn) Consume(ctx context.Context, opts ConsumeOptions) (*Subscription,
 		return nil, errors.Join(err, channel.Close(context.WithoutCancel(ctx)))
 	}
 	s := &Subscription{channel: channel, tag: opts.Tag, deliveries: make(chan amqp.Delivery), done: make(chan struct{})}
-	go s.run(from)
+	go s.run(from) //nolint:contextcheck // the subscription outlives the call that made it
 	return s, nil
 }
 
@@ -87,7 +85,7 @@ func subscribe(ctx context.Context, channel *Channel, opts ConsumeOptions) (from
 		if err = ch.Qos(opts.Prefetch, 0, false); err != nil {
 			return err
 		}
-		from.deliveries, err = ch.Consume(opts.Queue, opts.Tag, false, opts.Exclusive, false, false, opts.Args)
+		from.deliveries, err = ch.Consume(opts.Queue, opts.Tag, false, false, false, false, opts.Args)
 		return err
 	})
 	return from, err

@@ -35,7 +35,7 @@ func Supervise(ctx context.Context, opts SuperviseOptions, session func(context.
 		begun := time.Now()
 		err := s.once(ctx, session)
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // a session cut off by the end of ctx has not failed
 		}
 		if time.Since(begun) >= s.opts.HealthyAfter {
 			s.failures, s.logged = 0, ""
@@ -83,11 +83,11 @@ func (s *supervisor) once(ctx context.Context, session func(context.Context, *Co
 }
 
 func (s *supervisor) connected(conn *Conn) {
-	event := s.opts.Logger.Debug()
+	level := zerolog.DebugLevel
 	if s.unreachable {
-		event = s.opts.Logger.Info()
+		level = zerolog.InfoLevel
 	}
-	event.Str("role", s.opts.Options.Role).Str("broker", conn.Address()).Stringer("version", conn.ServerVersion()).Msg("connected to broker")
+	s.opts.Logger.WithLevel(level).Str("role", s.opts.Options.Role).Str("broker", conn.Address()).Stringer("version", conn.ServerVersion()).Msg("connected to broker")
 	s.unreachable = false
 	s.opts.OnState(nil)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // pair is a real TCP connection; its far end reads only when asked to.
-func pair(t *testing.T) (near net.Conn, far net.Conn) {
+func pair(t *testing.T) (near, far net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -77,11 +77,11 @@ func TestWritesEndWhenThePeerStopsReading(t *testing.T) {
 				n, err := w.Write(chunk)
 				written += n
 				if err != nil {
-					require.True(t, errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
+					require.ErrorIs(t, err, os.ErrDeadlineExceeded, "%v", err)
 					break
 				}
 				require.Less(t, time.Since(begun), 10*time.Second, "never ends")
-				require.Less(t, written, 256<<20, "unbounded")
+				require.Less(t, written, 32<<20, "unbounded: more than the kernel and the buffer hold")
 			}
 			require.ErrorIs(t, w.WriteError(), os.ErrDeadlineExceeded)
 			within(t, 3*time.Second, func() { _ = w.Close() })
@@ -128,8 +128,16 @@ func TestAFailedFlushClosesTheSocket(t *testing.T) {
 			break
 		}
 	}
+	require.NoError(t, ignoreClosed(near.SetReadDeadline(time.Now().Add(5*time.Second))))
 	_, err := w.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // Close towards a peer that does not read is bounded, far under the write timeout.

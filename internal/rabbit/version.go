@@ -46,7 +46,7 @@ func (v Version) AtLeast(major, minor int) bool {
 	return v.Major > major || v.Major == major && v.Minor >= minor
 }
 
-// The predicates below are the only places that know versions apart.
+// The predicates below know versions apart; everything else behaves alike on all of them.
 
 // Supported says whether the broker is 3.10 or newer: older ones have no at-least-once dead-lettering.
 func (v Version) Supported() bool { return v.AtLeast(3, 10) }
@@ -62,18 +62,3 @@ func (v Version) MaxMessageBytes() int {
 
 // DefaultsDeliveryLimit says whether a quorum queue without x-delivery-limit has one: 20 from 4.0, none before.
 func (v Version) DefaultsDeliveryLimit() bool { return v.AtLeast(4, 0) }
-
-// RequeuesToFront says whether a returned message keeps its place in a quorum queue without a delivery limit: it goes to the back up to 3.13.
-func (v Version) RequeuesToFront() bool { return v.AtLeast(4, 0) }
-
-// NackCountsAsFailure says whether basic.nack with requeue counts against the delivery limit. From 4.3 only basic.reject and a crash do.
-func (v Version) NackCountsAsFailure() bool { return !v.AtLeast(4, 3) }
-
-// ConsumerTimeoutCancels says how the consumer timeout shows: from 4.3 a basic.cancel, before it a 406 that closes the channel.
-func (v Version) ConsumerTimeoutCancels() bool { return v.AtLeast(4, 3) }
-
-// HonoursClientDeathHeaders says whether an x-death published by a client takes part in the broker's cycle rule, which then drops the message.
-// It does up to 3.12 and from 3.13.3 in the 3.13 line, and is ignored from 4.0.
-func (v Version) HonoursClientDeathHeaders() bool {
-	return !v.AtLeast(4, 0) && (!v.AtLeast(3, 13) || v.Patch >= 3)
-}

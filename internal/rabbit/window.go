@@ -95,7 +95,7 @@ func (w *window) failed(f *flight, cause error) {
 }
 
 // head returns the confirm of the oldest flight, or a channel that is closed when a write has ended, and whether anything flies.
-func (w *window) head() (confirm <-chan struct{}, activity <-chan struct{}, flying bool) {
+func (w *window) head() (confirm, activity <-chan struct{}, flying bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.flights) == 0 {
