@@ -52,12 +52,10 @@ env_lines() {
 
 # Creates the stack's directory, takes its lock (fd 9, until we exit) and reads its state.
 enter() {
-  if [[ ! -f $stack/.surefoot-stack ]]; then
-    mkdir -p "$stack" || die "cannot create $stack; set SUREFOOT_STACK_DIR to a directory of your own"
-    [[ -z $(find "$stack" -mindepth 1 -maxdepth 1 ! -name lock -print -quit) ]] ||
-      die "$stack is not empty and not a stack's directory; set SUREFOOT_STACK_DIR to an empty one"
-    : >"$stack/.surefoot-stack"
-  fi
+  mkdir -p "$stack" || die "cannot create $stack; set SUREFOOT_STACK_DIR to a directory of your own"
+  # The lock marks a stack's directory. Looked for after the content: another may just be making it.
+  [[ -z $(find "$stack" -mindepth 1 -maxdepth 1 -print -quit) || -e $stack/lock ]] ||
+    die "$stack is not empty and not a stack's directory; set SUREFOOT_STACK_DIR to an empty one"
   [[ -w $stack && (! -e $stack/lock || -w $stack/lock) ]] ||
     die "$stack belongs to another user; run as that user or set SUREFOOT_STACK_DIR to a directory of your own"
   command -v flock >/dev/null || die "flock is missing; install util-linux (macOS: brew install flock)"
@@ -156,6 +154,7 @@ db_pid() {
 # RabbitMQ writes its own pid file only some time after it has begun to listen, so that is the last resort.
 broker_pid() {
   local pid command
+  [[ -n $id ]] || return 0
   for pid in $(pids_with "$id") $(cat "$data/broker/pid" 2>/dev/null); do
     command=$(command_of "$pid")
     if [[ ${command%% *} == */beam* && $command == *"-surefoot_stack $id "* ]]; then echo "$pid" && return; fi
