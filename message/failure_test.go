@@ -171,8 +171,14 @@ func TestFingerprintTellsCausesApart(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, f := range [][3]string{
-		{"transient", "t", "stock is empty"}, {"transient", "t", "card declined"}, {"permanent", "t", "card declined"}, {"transient", "u", "card declined"},
-		{"transient", "t", "unsubscribed notification"}, {"transient", "t", "unacknowledged notification"}, {"transient", "t", ""}, {"", "transientt", ""},
+		{"transient", "t", "stock is empty"},
+		{"transient", "t", "card declined"},
+		{"permanent", "t", "card declined"},
+		{"transient", "u", "card declined"},
+		{"transient", "t", "unsubscribed notification"},
+		{"transient", "t", "unacknowledged notification"},
+		{"transient", "t", ""},
+		{"", "transientt", ""},
 	} {
 		print := message.Fingerprint(f[0], f[1], f[2])
 		require.Len(t, print, 16)

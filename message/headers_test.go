@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"testing"
@@ -20,7 +21,8 @@ func TestIntegerFromEveryNumericTypeAndText(t *testing.T) {
 	t.Parallel()
 	for _, value := range []any{
 		int(3), int8(3), int16(3), int32(3), int64(3), uint(3), uint8(3), uint16(3), uint32(3), uint64(3),
-		float32(3), float64(3.9), "3", " 3\n", "+3", "003", []byte("3"), amqp.Decimal{Scale: 2, Value: 314},
+		float32(3), float64(3.9), "3", " 3\n", "+3", "003", []byte("3"),
+		amqp.Decimal{Scale: 2, Value: 314},
 	} {
 		n, ok := message.Integer(value)
 		require.True(t, ok, "%T %v", value, value)
@@ -36,7 +38,10 @@ func TestIntegerRefusesHalfNumbers(t *testing.T) {
 	for _, value := range []any{
 		nil, true, "", " ", "5abc", "0x5", "1_000", "5.5", "five", "9223372036854775808", []byte("5abc"),
 		uint64(math.MaxUint64), math.NaN(), math.Inf(1), math.Inf(-1), 1e300, float32(math.MaxFloat32),
-		[]any{int64(1)}, amqp.Table{"n": int64(1)}, time.Now(), struct{}{},
+		[]any{int64(1)},
+		amqp.Table{"n": int64(1)},
+		time.Now(),
+		struct{}{},
 	} {
 		n, ok := message.Integer(value)
 		require.False(t, ok, "%T %v", value, value)
@@ -50,8 +55,19 @@ func TestAttemptsOfHostileValues(t *testing.T) {
 		value any
 		want  int
 	}{
-		{nil, 0}, {int64(-5), 0}, {"-1", 0}, {"4abc", 0}, {[]any{}, 0}, {int64(4), 4}, {uint8(4), 4}, {"4", 4}, {4.0, 4},
-		{int64(math.MaxInt64), math.MaxInt32}, {int64(math.MinInt64), 0}, {math.NaN(), 0}, {amqp.Decimal{Scale: 255, Value: 1}, 0},
+		{nil, 0},
+		{int64(-5), 0},
+		{"-1", 0},
+		{"4abc", 0},
+		{[]any{}, 0},
+		{int64(4), 4},
+		{uint8(4), 4},
+		{"4", 4},
+		{4.0, 4},
+		{int64(math.MaxInt64), math.MaxInt32},
+		{int64(math.MinInt64), 0},
+		{math.NaN(), 0},
+		{amqp.Decimal{Scale: 255, Value: 1}, 0},
 	} {
 		require.Equal(t, c.want, message.Attempts(amqp.Table{message.HeaderAttempts: c.value}), "%T %v", c.value, c.value)
 	}
@@ -153,9 +169,7 @@ func encodedProperties(t require.TestingT, table amqp.Table) int {
 		size <- readStartOK(server)
 	}()
 	properties := amqp.Table{"": nil} // 2 bytes; the client replaces an empty table by its own
-	for name, value := range table {
-		properties[name] = value
-	}
+	maps.Copy(properties, table)
 	_, err := amqp.Open(client, amqp.Config{Properties: properties, SASL: []amqp.Authentication{&amqp.PlainAuth{}}})
 	require.Error(t, err, "the server hangs up after start-ok")
 	got := <-size

@@ -101,7 +101,8 @@ func TestDefaults(t *testing.T) {
 	m.RoutingKey = "b"
 	require.Equal(t, "b", m.Route())
 	require.Equal(t, m, m.WithDefaults(now.Add(time.Hour)))
-	require.Less(t, message.NewID(), message.NewID(), "ids sort by time")
+	first, second := message.NewID(), message.NewID()
+	require.Less(t, first, second, "ids sort by time")
 }
 
 func TestInherit(t *testing.T) {

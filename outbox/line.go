@@ -79,8 +79,7 @@ func objectMembers(line []byte) (map[string]json.RawMessage, error) {
 
 // syntaxError keeps the place of a fault and leaves out the text around it.
 func syntaxError(err error) error {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("is broken JSON near byte %d", syntax.Offset)
 	}
 	return errors.New("is broken or unfinished JSON")

@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -101,7 +100,7 @@ func TestOnceAcrossConcurrentTransactions(t *testing.T) {
 			require.NoError(t, g.Wait())
 			require.Equal(t, end.second, n)
 			commit(t, second)
-			require.Equal(t, 2-end.second, len(stored(t, db)))
+			require.Len(t, stored(t, db), 2-end.second)
 		})
 	}
 }
@@ -271,6 +270,6 @@ func TestOnceUnderRepeatableRead(t *testing.T) {
 	commit(t, tx)
 	_, err = once.Enqueue(t.Context(), old, event("a", ""))
 	var server *pgconn.PgError
-	require.True(t, errors.As(err, &server), "%v", err)
+	require.ErrorAs(t, err, &server, "%v", err)
 	require.Equal(t, "40001", server.Code)
 }

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -220,7 +221,7 @@ func TestThroughPsql(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "from psql\n", string(out))
 	got := stored(t, db)
-	require.Equal(t, `{"orderId": "42"}`, string(got[0].Payload))
+	require.True(t, bytes.Equal([]byte(`{"orderId": "42"}`), got[0].Payload), "byte for byte: %s", got[0].Payload)
 }
 
 // A role with no more than EXECUTE can enqueue; it can neither write, change, delete nor read the table.

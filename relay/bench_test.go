@@ -64,6 +64,7 @@ func BenchmarkDrain(b *testing.B) {
 
 // drain runs a relay until the outbox is empty: confirmed and settled.
 func (w *world) drain(b *testing.B) (took, cpu time.Duration) {
+	b.Helper()
 	o := w.options()
 	o.Logger = zerolog.Nop()
 	begun, used := time.Now(), cpuTime()
@@ -80,6 +81,7 @@ func (w *world) drain(b *testing.B) (took, cpu time.Duration) {
 
 // bare publishes as many messages from memory on four connections.
 func (w *world) bare(b *testing.B, rows int) time.Duration {
+	b.Helper()
 	const connections = 4
 	var ready, group sync.WaitGroup
 	begin := make(chan struct{})
@@ -95,6 +97,7 @@ func (w *world) bare(b *testing.B, rows int) time.Duration {
 }
 
 func (w *world) publishBare(b *testing.B, n int, ready *sync.WaitGroup, begin <-chan struct{}) {
+	b.Helper()
 	ctx := context.WithoutCancel(b.Context())
 	conn, err := rabbit.Dial(ctx, rabbit.Options{URL: w.broker.URL, Role: "bare", Coalesce: true})
 	if err != nil {

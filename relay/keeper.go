@@ -82,7 +82,7 @@ func (k *keeper) rebalance(ctx context.Context, begun time.Duration) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	k.compare(v, begun)
+	k.compare(v, begun) //nolint:contextcheck // shards started here live until their lease ends, not until this call does
 	share := v.share()
 	k.handOver(len(k.owned) - share)
 	missing := share - len(k.owned)
@@ -93,7 +93,7 @@ func (k *keeper) rebalance(ctx context.Context, begun time.Duration) (bool, erro
 			return false, err
 		}
 		for _, l := range taken {
-			k.start(l, begun)
+			k.start(l, begun) //nolint:contextcheck // as above
 		}
 	}
 	return len(k.owned) >= share, nil
@@ -133,7 +133,7 @@ func (k *keeper) compare(v view, begun time.Duration) {
 			o.until.Store(math.MinInt64 / 2)
 			o.cancel()
 		case o == nil && l.mine && !l.free:
-			k.start(l, begun)
+			k.start(l, begun) //nolint:contextcheck // as above
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (m *model) row(r *modelRow, late bool) *row {
 	if r.key != "" {
 		hash = int64(r.key[0])
 	}
-	return &row{id: r.id, hash: hash, late: late, msg: message.Message{ID: fmt.Sprint(r.id), Key: r.key, Type: r.route}}
+	return &row{id: r.id, hash: hash, late: late, msg: message.Message{ID: strconv.FormatInt(r.id, 10), Key: r.key, Type: r.route}}
 }
 
 // draw takes ids for rows of one transaction.
@@ -111,7 +111,7 @@ func (m *model) read() {
 	m.l.ghosts[mainRead].begin()
 	seen, _ := strconv.Atoi(m.l.snapshot)
 	cursor := m.l.cursor
-	p := page{snapshot: fmt.Sprint(m.version), last: m.nextID}
+	p := page{snapshot: strconv.Itoa(m.version), last: m.nextID}
 	if m.l.snapshot != "" {
 		late := m.visible(0, func(r *modelRow) bool { return r.id <= cursor && r.committed > seen })
 		p.overflow = len(late) > room
@@ -155,7 +155,7 @@ func (m *model) mark() {
 	for _, k := range marks {
 		list = append(list, k)
 	}
-	m.l.applyMarks(list, fmt.Sprint(m.version))
+	m.l.applyMarks(list, strconv.Itoa(m.version))
 }
 
 // pass is one statement of the second lane; the main lane may read and settle while it is under way.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -140,10 +141,10 @@ func misordered(ids []string) bool {
 		if _, err := fmt.Sscanf(id, "k%d-%d", &key, &n); err != nil {
 			continue
 		}
-		if n < last[fmt.Sprint(key)] {
+		if n < last[strconv.Itoa(key)] {
 			return true
 		}
-		last[fmt.Sprint(key)] = n
+		last[strconv.Itoa(key)] = n
 	}
 	return false
 }

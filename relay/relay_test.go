@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -133,7 +134,7 @@ func (w *world) run(r *relay.Relay) (stop func()) {
 
 // msg is a message whose body says its place among those of its key.
 func msg(key string, n int) message.Message {
-	return message.Message{ID: fmt.Sprintf("%s-%d", key, n), Type: "order.created", Key: key, Payload: []byte(fmt.Sprint(n))}
+	return message.Message{ID: fmt.Sprintf("%s-%d", key, n), Type: "order.created", Key: key, Payload: []byte(strconv.Itoa(n))}
 }
 
 func (w *world) enqueue(msgs ...message.Message) {

@@ -78,7 +78,7 @@ func (s *lanes) dropRoute(t *route) {
 func (s *lanes) stop(t *route, err error, now time.Time) {
 	if !t.stopped {
 		s.noteStop(t.name, t.gate, err)
-		t.gate.stop(err, now, s.limits)
+		t.stop(err, now, s.limits)
 		t.stoppedSeq, t.slow = s.seq, false
 		s.shut[t] = struct{}{}
 	}
@@ -191,7 +191,7 @@ func (s *lanes) returnedBy(r *row, err error, now time.Time) {
 func (s *lanes) probeFailed(r *row, err error, now time.Time) {
 	if t := r.route; t.probing == r {
 		t.probing = nil
-		t.gate.stop(err, now, s.limits)
+		t.stop(err, now, s.limits)
 	}
 }
 

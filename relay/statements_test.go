@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,7 +108,7 @@ func TestPlansHoldWhenStatisticsSayEmpty(t *testing.T) {
 	ids := make([]string, 500)
 	of := make([]string, 500)
 	for i := range ids {
-		ids[i], of[i] = fmt.Sprint(3+8*i*20), "3"
+		ids[i], of[i] = strconv.Itoa(3+8*i*20), "3"
 	}
 	settle := fmt.Sprintf("'{3}', '{1}', '{%s}', '{%s}'", strings.Join(of, ","), strings.Join(ids, ","))
 	hashes := "'{1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}'"

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // load reads the parked rows before anything else: a key that they block must not be published.
@@ -169,11 +171,11 @@ func (s *shard) park(ctx context.Context, v verdict) {
 func (s *shard) parkedAs(v verdict, f failure, there bool) {
 	r := v.row
 	due := time.Now().Add(f.wait)
-	event := s.logger.Warn()
+	level := zerolog.WarnLevel
 	if f.dead {
-		event = s.logger.Error()
+		level = zerolog.ErrorLevel
 	}
-	event.Err(v.err).Str("event_id", r.msg.ID).Str("type", r.msg.Type).Str("reason", v.reason).Int("attempt", f.attempts).
+	s.logger.WithLevel(level).Err(v.err).Str("event_id", r.msg.ID).Str("type", r.msg.Type).Str("reason", v.reason).Int("attempt", f.attempts).
 		Bool("dead", f.dead).Msg("bad row parked")
 	switch {
 	case r.parked != nil && there:

@@ -2,6 +2,7 @@ package surefoottest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -43,7 +44,7 @@ func ExampleHandle() {
 	db := testkit.Database(t)
 	o := surefoottest.Options{Pool: db.Pool, Schema: db.Schema, Queue: "orders.saga"}
 
-	busy := func(context.Context, pgx.Tx, message.Message) error { return fmt.Errorf("payment provider: 503") }
+	busy := func(context.Context, pgx.Tx, message.Message) error { return errors.New("payment provider: 503") }
 	m := message.Message{ID: "1c1e", Type: "order.created"}
 	first := surefoottest.Handle(t, o, busy, m)
 	fmt.Println(first.Fate, first.Queue, first.Delay, first.Attempts)
@@ -53,7 +54,7 @@ func ExampleHandle() {
 	fmt.Println(last.Fate, last.Queue, last.Err)
 
 	poison := func(context.Context, pgx.Tx, message.Message) error {
-		return consumer.Permanent(fmt.Errorf("orderId is missing"))
+		return consumer.Permanent(errors.New("orderId is missing"))
 	}
 	fmt.Println(surefoottest.Handle(t, o, poison, message.Message{ID: "2b7a", Type: "order.created"}).Fate)
 	// Output:

@@ -205,17 +205,17 @@ func TestHelpersFailTheTestWhenTheyMust(t *testing.T) {
 	t.Parallel()
 	db, _ := withEffects(t)
 	fails := func(context.Context, pgx.Tx, message.Message) error { return errors.New("no") }
-	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.HandleTwice(t, options(db), fails, created) }), "first delivery is retry (no), not done")
+	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.HandleTwice(t, options(db), fails, created) }), "first delivery is retry (no), not done") //nolint:thelper // the case itself, not a helper
 	o := options(db)
 	o.AllowNoID = true
-	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.HandleTwice(t, o, reserve(db), message.Message{Type: "a"}) }), "must be a duplicate")
-	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Handle(t, surefoottest.Options{}, reserve(db), created) }), "Pool is nil")
+	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.HandleTwice(t, o, reserve(db), message.Message{Type: "a"}) }), "must be a duplicate") //nolint:thelper // the case itself, not a helper
+	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Handle(t, surefoottest.Options{}, reserve(db), created) }), "Pool is nil")            //nolint:thelper // the case itself, not a helper
 	o.Schema = "no_such_schema"
-	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Handle(t, o, reserve(db), created) }), "surefoot migrate up")
-	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Schema(t, "postgres://a:hunter2@h:x/") }), "make a schema")
+	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Handle(t, o, reserve(db), created) }), "surefoot migrate up") //nolint:thelper // the case itself, not a helper
+	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Schema(t, "postgres://a:hunter2@h:x/") }), "make a schema")   //nolint:thelper // the case itself, not a helper
 	tx, err := db.Pool.Begin(t.Context())
 	require.NoError(t, err)
-	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Enqueued(t, t.Context(), tx, "no_such_schema") }), "surefoot migrate up")
+	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Enqueued(t, t.Context(), tx, "no_such_schema") }), "surefoot migrate up") //nolint:thelper // a case, not a helper
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 

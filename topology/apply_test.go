@@ -237,7 +237,10 @@ func TestPruneKeepsWhatIsInUse(t *testing.T) {
 		why, err = topology.DeleteEmpty(t.Context(), s.conn, m, "taken", time.Second)
 		done <- struct{}{}
 	}()
-	testkit.Eventually(t, 20*time.Second, "the guard", func() bool { _, consumers, err := s.conn.Inspect(t.Context(), "taken"); return err == nil && consumers == 1 })
+	testkit.Eventually(t, 20*time.Second, "the guard", func() bool {
+		_, consumers, err := s.conn.Inspect(t.Context(), "taken")
+		return err == nil && consumers == 1
+	})
 	s.consume(t, "taken")
 	<-done
 	require.NoError(t, err)

@@ -50,7 +50,7 @@ func TestVerifyRefusesEveryLossyPath(t *testing.T) {
 			s.delete(t, q+".dlq")
 		}},
 		{"no retry queue", ".retry", "is missing (a retry queue)", "topology apply", func(t *testing.T, q string) { s.delete(t, q+".retry") }}, //nolint:thelper // a case, not a helper
-		{"no work queue", "", "is missing (the work queue)", "topology apply", func(t *testing.T, q string) { s.delete(t, q) }}, //nolint:thelper // a case, not a helper
+		{"no work queue", "", "is missing (the work queue)", "topology apply", func(t *testing.T, q string) { s.delete(t, q) }},                //nolint:thelper // a case, not a helper
 		{"no dead-letter exchange", "", "has no dead-letter exchange", "topology plan", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareWork(t, q, amqp.Table{"x-dead-letter-exchange": nil, "x-dead-letter-routing-key": nil, "x-dead-letter-strategy": nil})
 			s.policy(t, "policies", q, "^"+q+"$", map[string]any{"dead-letter-strategy": "at-least-once"})
@@ -58,65 +58,65 @@ func TestVerifyRefusesEveryLossyPath(t *testing.T) {
 		{"exchange missing", "", `dead-letters to exchange "gone", which is missing`, "topology apply", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareWork(t, q, amqp.Table{"x-dead-letter-exchange": "gone"})
 		}},
-		{"not bound", "", `no binding leads to "%s.dlq"`, "topology apply", func(t *testing.T, q string) {
+		{"not bound", "", `no binding leads to "%s.dlq"`, "topology apply", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.do(t, func(ch *amqp.Channel) error { return ch.QueueUnbind(q+".dlq", q, "shop.dlx", nil) })
 		}},
-		{"without a routing key", "", `no binding leads to "%s.dlq"`, "topology apply", func(t *testing.T, q string) {
+		{"without a routing key", "", `no binding leads to "%s.dlq"`, "topology apply", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareWork(t, q, amqp.Table{"x-dead-letter-routing-key": nil})
 		}},
-		{"at most once", "", "dead-letters at most once", "at-least-once", func(t *testing.T, q string) {
+		{"at most once", "", "dead-letters at most once", "at-least-once", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareWork(t, q, amqp.Table{"x-dead-letter-strategy": nil})
 		}},
-		{"without reject-publish", "", "has no overflow=reject-publish", "reject-publish", func(t *testing.T, q string) {
+		{"without reject-publish", "", "has no overflow=reject-publish", "reject-publish", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareWork(t, q, amqp.Table{"x-overflow": nil})
 		}},
-		{"no delivery limit", "", "has no delivery limit of its own", "set delivery-limit to 20", func(t *testing.T, q string) {
+		{"no delivery limit", "", "has no delivery limit of its own", "set delivery-limit to 20", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareWork(t, q, amqp.Table{"x-delivery-limit": nil})
 		}},
-		{"delivery limit lowered by a policy", "", "lowered to 3 by policy", "remove delivery-limit there", func(t *testing.T, q string) {
+		{"delivery limit lowered by a policy", "", "lowered to 3 by policy", "remove delivery-limit there", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.policy(t, "policies", q, "^"+q+"$", map[string]any{"delivery-limit": 3})
 		}},
-		{"dead letters back to work", "", "the broker drops a message that comes around a second time", "unbind", func(t *testing.T, q string) {
+		{"dead letters back to work", "", "the broker drops a message that comes around a second time", "unbind", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.bind(t, "shop.dlx", q, q)
 		}},
-		{"dead letters to retry", "", "the broker drops a message that comes around a second time", "unbind", func(t *testing.T, q string) {
+		{"dead letters to retry", "", "the broker drops a message that comes around a second time", "unbind", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.bind(t, "shop.dlx", q+".retry", q)
 		}},
-		{"classic dead-letter queue", ".dlq", "is a classic queue", "quorum queue beside it", func(t *testing.T, q string) {
+		{"classic dead-letter queue", ".dlq", "is a classic queue", "quorum queue beside it", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareDLQ(t, q, amqp.Table{"x-queue-type": "classic", "x-delivery-limit": nil})
 			s.policy(t, "policies", q, "^"+q+".dlq$", map[string]any{"delivery-limit": 1000000})
 		}},
-		{"dead-letter queue expires", ".dlq", "expires (argument x-expires)", "remove", func(t *testing.T, q string) {
+		{"dead-letter queue expires", ".dlq", "expires (argument x-expires)", "remove", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareDLQ(t, q, amqp.Table{"x-expires": 3600000})
 		}},
-		{"retry queue expires by a policy", ".retry", "expires (policy ", "remove", func(t *testing.T, q string) {
+		{"retry queue expires by a policy", ".retry", "expires (policy ", "remove", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.policy(t, "policies", q, "^"+q+".retry$", map[string]any{"expires": 3600000})
 		}},
-		{"dead letters expire", ".dlq", "lets messages expire", "remove", func(t *testing.T, q string) {
+		{"dead letters expire", ".dlq", "lets messages expire", "remove", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareDLQ(t, q, amqp.Table{"x-message-ttl": 3600000})
 		}},
-		{"dead letters expire by an operator's policy", ".dlq", "lets messages expire (operator policy ", "remove", func(t *testing.T, q string) {
+		{"dead letters expire by an operator's policy", ".dlq", "lets messages expire (operator policy ", "remove", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.policy(t, "operator-policies", q, "^"+q+".dlq$", map[string]any{"message-ttl": 3600000})
 		}},
-		{"dead-letter queue drops its head", ".dlq", "drops its oldest messages", "reject-publish", func(t *testing.T, q string) {
+		{"dead-letter queue drops its head", ".dlq", "drops its oldest messages", "reject-publish", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.policy(t, "policies", q, "^"+q+".dlq$", map[string]any{"max-length": 5})
 		}},
-		{"dead-letter queue without a delivery limit", ".dlq", "has no delivery limit of its own: from 4.0 it is 20", "1000000", func(t *testing.T, q string) {
+		{"dead-letter queue without a delivery limit", ".dlq", "has no delivery limit of its own: from 4.0 it is 20", "1000000", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareDLQ(t, q, amqp.Table{"x-delivery-limit": nil})
 		}},
-		{"dead-letter queue with a small delivery limit", ".dlq", "has the delivery limit 20 (argument x-delivery-limit)", "raise it", func(t *testing.T, q string) {
+		{"dead-letter queue with a small delivery limit", ".dlq", "has the delivery limit 20 (argument x-delivery-limit)", "raise it", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareDLQ(t, q, amqp.Table{"x-delivery-limit": 20})
 		}},
-		{"retry without a TTL", ".retry", "has no message TTL", "topology apply", func(t *testing.T, q string) {
+		{"retry without a TTL", ".retry", "has no message TTL", "topology apply", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareRetry(t, q, amqp.Table{"x-message-ttl": nil})
 		}},
-		{"retry sooner than configured", ".retry", "returns messages after 500ms (policy ", "agree", func(t *testing.T, q string) {
+		{"retry sooner than configured", ".retry", "returns messages after 500ms (policy ", "agree", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.policy(t, "policies", q, "^"+q+".retry$", map[string]any{"message-ttl": 500})
 		}},
-		{"retry does not come home", ".retry", `no binding leads to "%s"`, "topology apply", func(t *testing.T, q string) {
+		{"retry does not come home", ".retry", `no binding leads to "%s"`, "topology apply", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.do(t, func(ch *amqp.Channel) error { return ch.QueueUnbind(q, q, "shop.retry", nil) })
 		}},
-		{"retry at most once", ".retry", "dead-letters at most once", "at-least-once", func(t *testing.T, q string) {
+		{"retry at most once", ".retry", "dead-letters at most once", "at-least-once", func(t *testing.T, q string) { //nolint:thelper // a case, not a helper
 			s.redeclareRetry(t, q, amqp.Table{"x-dead-letter-strategy": nil})
 		}},
 	}

@@ -108,8 +108,7 @@ func setTimeout(d time.Duration) func(context.Context, *pgx.Conn) error {
 // parseError keeps the reason and drops the text of the URL, which may hold a password that the driver
 // failed to recognise as one.
 func parseError(err error) error {
-	var parse *pgconn.ParseConfigError
-	if errors.As(err, &parse) {
+	if parse, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
 		if inner := errors.Unwrap(parse); inner != nil && inner.Error() != "" {
 			return errors.New("database URL cannot be parsed; expected postgres://user:password@host:port/database?options")
 		}
@@ -120,8 +119,7 @@ func parseError(err error) error {
 // IsUnavailable reports whether an error says that the database is away or going away, so that waiting
 // and trying again is the answer.
 func IsUnavailable(err error) bool {
-	var server *pgconn.PgError
-	if errors.As(err, &server) {
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok {
 		class := server.Code[:min(2, len(server.Code))]
 		return class == "08" || server.Code == "57P01" || server.Code == "57P02" || server.Code == "57P03" || server.Code == "53300"
 	}

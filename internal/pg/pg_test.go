@@ -2,7 +2,6 @@ package pg_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/url"
 	"strings"
@@ -85,7 +84,7 @@ func TestStatementTimeoutIsEnforcedByTheServer(t *testing.T) {
 	defer pool.Close()
 	_, err = pool.Exec(t.Context(), `SELECT pg_sleep(20)`)
 	var server *pgconn.PgError
-	require.True(t, errors.As(err, &server), "%v", err)
+	require.ErrorAs(t, err, &server, "%v", err)
 	require.Equal(t, "57014", server.Code)
 	var name string
 	require.NoError(t, pool.QueryRow(t.Context(), `SHOW application_name`).Scan(&name))

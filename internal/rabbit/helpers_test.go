@@ -123,6 +123,7 @@ func short(t testing.TB, d time.Duration) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
 func receive(t testing.TB, sub *rabbit.Subscription) amqp.Delivery {
 	t.Helper()
 	select {

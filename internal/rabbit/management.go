@@ -135,7 +135,7 @@ func (m *Management) call(ctx context.Context, method, op, path string, into any
 
 func (m *Management) refusal(op string, status int) error {
 	switch status {
-	case http.StatusOK, http.StatusNoContent:
+	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
 		return nil
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%w at %s: %s: status %d for user %q; it needs the tag \"management\" or \"monitoring\" and access to vhost %q",

@@ -3,6 +3,7 @@ package rabbit_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -21,7 +22,7 @@ func filled(t *testing.T, n int) (testkit.AMQP, *rabbit.Conn, string) {
 	q := queue(t, conn, quorum())
 	p := publisher(t, conn, rabbit.PublisherOptions{})
 	for i := range n {
-		require.NoError(t, p.Publish(t.Context(), "", q, amqp.Publishing{MessageId: fmt.Sprint(i)}, i))
+		require.NoError(t, p.Publish(t.Context(), "", q, amqp.Publishing{MessageId: strconv.Itoa(i)}, i))
 	}
 	require.NoError(t, p.Close(t.Context()))
 	return broker, conn, q

@@ -54,14 +54,10 @@ func (s *Shop) consumer(role Role, solo *consumer.Solo) (*consumer.Consumer, err
 	if !ok {
 		return nil, fmt.Errorf("the topology has no queue %s", role.Queue)
 	}
-	var ladder []consumer.Tier
-	for _, tier := range queue.Tiers() {
-		ladder = append(ladder, consumer.Tier{Queue: tier.Queue, Delay: tier.Delay})
-	}
 	o := s.options
 	return consumer.New(consumer.Options{
 		Queue: queue.Name, Name: role.Queue, Handler: role.Handler, URL: o.AMQPURL, Pool: o.Pool, Schema: o.Schema,
-		Retry: ladder, DeadLetters: queue.DLQ(), MaxAttempts: queue.MaxAttempts, Prefetch: queue.Prefetch,
+		Retry: queue.Tiers(), DeadLetters: queue.DLQ(), MaxAttempts: queue.MaxAttempts, Prefetch: queue.Prefetch,
 		Concurrency: queue.Concurrency, Timeout: queue.HandlerTimeout, Ordering: consumer.Ordering(queue.Ordering),
 		Drain: o.Drain, Solo: solo, Host: o.Host, Version: o.Version, Logger: o.Logger, Metrics: o.Metrics,
 		Ready: func(reason error) { o.Ready(role.Name, reason) },
