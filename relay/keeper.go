@@ -133,7 +133,7 @@ func (k *keeper) compare(v view, begun time.Duration) {
 			o.until.Store(math.MinInt64 / 2)
 			o.cancel()
 		case o == nil && l.mine && !l.free:
-			k.start(l, begun) //nolint:contextcheck // as above
+			k.start(l, begun)
 		}
 	}
 }
