@@ -43,3 +43,21 @@ func (o *Outstanding) Settle(tag uint64, multiple bool) bool { return o.tags.set
 
 // Count of outstanding deliveries.
 func (o *Outstanding) Count() int { return o.tags.count() }
+
+// Backoff is the wait after some failures in a row, with the default bounds.
+func Backoff(failures int) time.Duration {
+	s := supervisor{opts: SuperviseOptions{}.withDefaults(), failures: failures}
+	return s.backoff()
+}
+
+// ManagementURL is the default address of the management API.
+func ManagementURL(amqpURL string) (string, error) {
+	u, err := managementURL("", amqpURL)
+	if err != nil {
+		return "", err
+	}
+	return u.String(), nil
+}
+
+// SmallPages makes Queues ask for so many at once.
+func SmallPages(m *Management, size int) { m.queuePage = size }

@@ -28,6 +28,7 @@ var (
 const (
 	managementTimeout = 10 * time.Second
 	managementBody    = 64 << 20
+	queuePage         = 500 // queues asked for at once
 )
 
 // ManagementOptions say where the management API is.
@@ -47,6 +48,7 @@ type Management struct {
 	user, password string
 	vhost          string
 	http           *http.Client
+	queuePage      int
 }
 
 // NewManagement checks the options; it does no I/O.
@@ -59,7 +61,7 @@ func NewManagement(opts ManagementOptions) (*Management, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Management{base: base, user: uri.Username, password: uri.Password, vhost: uri.Vhost}
+	m := &Management{base: base, user: uri.Username, password: uri.Password, vhost: uri.Vhost, queuePage: queuePage}
 	if base.User != nil {
 		m.user = base.User.Username()
 		m.password, _ = base.User.Password()

@@ -8,9 +8,6 @@ import (
 	"strconv"
 )
 
-// queuePage is how many queues are asked for at once.
-const queuePage = 500
-
 // queueQuery leaves the statistics out, which are costly and up to 5 s old, and asks for the totals, which the queue itself keeps.
 const queueQuery = "?disable_stats=true&enable_queue_totals=true"
 
@@ -67,7 +64,7 @@ func (m *Management) Queues(ctx context.Context) ([]Queue, error) {
 			Items []Queue `json:"items"`
 			Pages int     `json:"page_count"`
 		}
-		query := queueQuery + "&pagination=true&page_size=" + strconv.Itoa(queuePage) + "&page=" + strconv.Itoa(page)
+		query := queueQuery + "&pagination=true&page_size=" + strconv.Itoa(m.queuePage) + "&page=" + strconv.Itoa(page)
 		if err := m.get(ctx, "list queues", m.inVhost("queues")+query, &answer); err != nil {
 			return nil, err
 		}

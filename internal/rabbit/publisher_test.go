@@ -173,6 +173,25 @@ func TestAMissingExchangeMakesItsNeighboursUnknown(t *testing.T) {
 	require.GreaterOrEqual(t, ready, confirmed)
 }
 
+// The library makes all confirms false before it is seen that the channel is over; that never passes for a nack.
+func TestTheEndOfAChannelIsNoNack(t *testing.T) {
+	t.Parallel()
+	broker := testkit.Broker(t)
+	conn := dial(t, rabbit.Options{URL: broker.URL})
+	q := queue(t, conn, quorum())
+	for range 60 {
+		p := publisher(t, conn, rabbit.PublisherOptions{})
+		for i := range 20 {
+			require.NoError(t, p.Publish(t.Context(), "", q, amqp.Publishing{}, i))
+		}
+		require.NoError(t, p.Publish(t.Context(), "nosuch", q, amqp.Publishing{}, "bad"))
+		await(t, "the publisher's end", p.Done(), soon)
+		for _, r := range p.Collect(nil) {
+			require.NotErrorIs(t, r.Err, rabbit.ErrNacked)
+		}
+	}
+}
+
 func TestANackIsUnknownAndSaysSo(t *testing.T) {
 	t.Parallel()
 	broker := testkit.Broker(t)

@@ -66,6 +66,20 @@ func TestDeletingTheQueueEndsTheSubscriptionAlone(t *testing.T) {
 	require.Equal(t, amqp.NotFound, rabbit.Code(err))
 }
 
+// Who sees the deliveries closed finds the reason, every time.
+func TestTheReasonIsThereWhenTheDeliveriesClose(t *testing.T) {
+	t.Parallel()
+	_, conn, _ := filled(t, 0)
+	for range 30 {
+		q := queue(t, conn, amqp.Table{"x-queue-type": "classic"})
+		sub := subscribe(t, conn, rabbit.ConsumeOptions{Queue: q})
+		do(t, conn, func(ch *amqp.Channel) error { _, err := ch.QueueDelete(q, false, false, false); return err })
+		_, open := <-sub.Deliveries()
+		require.False(t, open)
+		require.ErrorIs(t, sub.Err(), rabbit.ErrServerCancelled)
+	}
+}
+
 // An acknowledgement for a delivery of an ended generation hits nothing, though the new one has a delivery of the same tag.
 func TestALateAckHitsNoOtherMessage(t *testing.T) {
 	t.Parallel()

@@ -89,6 +89,24 @@ func TestWritesEndWhenThePeerStopsReading(t *testing.T) {
 	}
 }
 
+// Without a kernel's buffers in between: no more than two buffers' worth is ever taken.
+func TestCoalescingIsBoundedInMemory(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe()
+	t.Cleanup(func() { _ = far.Close() })
+	w := rabbit.NewWire(near, time.Second, true)
+	written := 0
+	for {
+		n, err := w.Write(make([]byte, 1<<10))
+		if written += n; err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, w.WriteError(), os.ErrDeadlineExceeded)
+	require.LessOrEqual(t, written, 2*rabbit.CoalesceLimit)
+	_ = w.Close()
+}
+
 func TestAbortFreesAWaitingWriter(t *testing.T) {
 	t.Parallel()
 	near, _ := pair(t)
