@@ -388,6 +388,11 @@ func TestPlainHandlerIsRememberedAfterwards(t *testing.T) {
 	}))
 	w.publish("m1")
 	testkit.Eventually(t, soon, "the second run", func() bool { return runs.Load() == 2 })
+	testkit.Eventually(t, soon, "the inbox row, which is written after the handler has returned", func() bool {
+		var there bool
+		require.NoError(t, w.db.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM `+w.db.Schema+`.inbox)`).Scan(&there))
+		return there
+	})
 	w.publish("m1")
 	w.awaitEmpty("q.retry", "q.dlq")
 	require.Equal(t, int32(2), runs.Load())
