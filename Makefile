@@ -1,8 +1,8 @@
-# `make test` does all the set-up and works alone on a fresh machine with Go.
+# The README's two commands are `make demo` and `make test`; each works alone on a fresh machine with Go.
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help test build lint fmt fuzz crash stack-down clean need-go
+.PHONY: help demo test build lint fmt fuzz crash stack-down clean need-go
 
 ROUNDS ?= 20
 FUZZTIME ?= 10s
@@ -11,6 +11,9 @@ SCRIPTS := scripts/stack scripts/with-stack scripts/need-go scripts/fuzz scripts
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-11s %s\n' "$$target" "$$text"; done
+
+demo: build ## set up the local stack and run the whole way of an event on it, under a minute
+	@scripts/with-stack bin/surefoot demo
 
 test: need-go ## set up the local stack, vet and run all tests
 	go vet ./...

@@ -17,6 +17,7 @@ func commands(s *session) []*cobra.Command {
 		consumeCommand(s),
 		dlqCommand(s),
 		watchdogCommand(s),
+		demoCommand(s),
 		versionCommand(s),
 	}
 }
