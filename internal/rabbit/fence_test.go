@@ -2,7 +2,6 @@ package rabbit_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"testing"
@@ -55,7 +54,7 @@ func TestAFenceWithoutPermissionSaysWhatToDo(t *testing.T) {
 	conn := dial(t, rabbit.Options{URL: u.String()})
 	err = rabbit.Fence(t.Context(), conn, "surefoot.fence.1")
 	require.Equal(t, amqp.AccessRefused, rabbit.Code(err))
-	require.False(t, errors.Is(err, rabbit.ErrFenced))
+	require.NotErrorIs(t, err, rabbit.ErrFenced)
 	require.ErrorContains(t, err, "configure permission")
 
 	m, err := rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: u.String(), URL: broker.ManagementURL})

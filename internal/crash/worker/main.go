@@ -1,5 +1,3 @@
-//go:build crash
-
 // Command worker is the crash harness's consumer: its handler writes one effect and emits one event per
 // message, in the transaction of the inbox, and fails, hangs or dies as the message's payload says.
 package main
