@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -129,18 +130,36 @@ func (h *harness) fleet(t *testing.T) map[string][]*process {
 func (h *harness) killAt(t *testing.T, point string) {
 	t.Helper()
 	role, _, _ := strings.Cut(point, ".")
+	begun := time.Now()
 	killed := h.processes[role][0].arm(point + ":kill")
 	deadline := time.After(time.Minute)
 	tick := time.NewTicker(300 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		require.NoError(t, h.feed(t.Context()))
 		select {
 		case <-killed:
+			t.Logf("%-28s after %s", point, time.Since(begun).Round(time.Millisecond))
 			return
 		case <-tick.C:
+			h.provoke(t, point, n)
 		case <-deadline:
 			t.Fatalf("no process reached %s within a minute: is the point still on its way?", point)
+		}
+	}
+}
+
+// provoke does what leads to the points that load alone does not pass.
+func (h *harness) provoke(t *testing.T, point string, n int) {
+	t.Helper()
+	switch point {
+	case "consumer.after-mark": // for what another process held when it died
+		h.processes["consumer"][1].signal(syscall.SIGKILL)
+	case "relay.before-request", "relay.after-request": // for what an operator asks
+		_, _ = h.command(t, "", "outbox", "discard", "--state", "dead", "--reason", "unsendable on purpose", "--yes", "--wait", "0s")
+	case "relay.before-release", "relay.after-release": // when a second relay comes back and gets its share
+		if n%20 == 10 {
+			h.processes["relay"][1].signal(syscall.SIGKILL)
 		}
 	}
 }
