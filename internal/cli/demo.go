@@ -156,7 +156,7 @@ func (s *session) whatToLookAt(c *config.Config) string {
 	login, local := s.consoleLogin(c)
 	binary, amqpURL := "surefoot", "amqp://.../"+demo.DefaultVhost
 	if local {
-		binary, amqpURL = `eval "$(scripts/stack env)"; bin/surefoot`, `"$SUREFOOT_AMQP_URL`+demo.DefaultVhost+`"`
+		binary, amqpURL = `eval "$(scripts/stack env)"; bin/surefoot`, `"${SUREFOOT_AMQP_URL}`+demo.DefaultVhost+`"`
 	}
 	return strings.Join([]string{
 		"RabbitMQ's console  " + consoleURL(c) + "/#/queues?vhost=" + url.QueryEscape(demo.DefaultVhost),

@@ -72,6 +72,7 @@ func TestDemoShowsOnlyTheLocalStacksPassword(t *testing.T) {
 			require.Equal(t, tt.shown, strings.Contains(text, "hunter2"), text)
 			require.Contains(t, text, "http://127.0.0.1:15672/#/queues?vhost=surefoot-demo")
 			require.Contains(t, text, "ann")
+			require.Equal(t, tt.shown, strings.Contains(text, `"${SUREFOOT_AMQP_URL}surefoot-demo"`), text)
 		})
 	}
 }
