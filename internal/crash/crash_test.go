@@ -23,6 +23,7 @@ import (
 
 var (
 	rounds = flag.Int("rounds", 20, "random kills")
+	only   = flag.String("only", "", "only points whose name contains this")
 	seed   = flag.Uint64("seed", 0, "seed of load and kills; 0: a new one")
 )
 
@@ -43,7 +44,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	h := newHarness(t, newSeed(t))
 	h.load.begin(t.Context(), 3)
 	for _, point := range fault.Points() {
-		if isCommand(point) {
+		if isCommand(point) || *only != "" && !strings.Contains(point, *only) {
 			continue
 		}
 		h.killAt(t, point)
@@ -56,7 +57,7 @@ func TestCrashOfRedrive(t *testing.T) {
 	h := newHarness(t, newSeed(t))
 	h.load.begin(t.Context(), 1)
 	for _, point := range fault.Points() {
-		if !isCommand(point) {
+		if !isCommand(point) || *only != "" && !strings.Contains(point, *only) {
 			continue
 		}
 		h.deadLetters(t, 20)
