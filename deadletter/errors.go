@@ -27,6 +27,8 @@ var (
 	ErrTooManyHeld = errors.New("too many messages are passed over at once")
 	// ErrNothingComes: the broker has messages and delivers none.
 	ErrNothingComes = errors.New("the broker delivers nothing")
+	// ErrTakenByOthers: letters of the start did not come, and are not in the queue: somebody else took or holds them.
+	ErrTakenByOthers = errors.New("somebody else took or holds letters; look again")
 	// ErrBadRequest: the request itself is wrong.
 	ErrBadRequest = errors.New("bad request")
 )

@@ -117,7 +117,10 @@ func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepe
 	}
 	err = d.connected(ctx, n, c.claim(v), func(ctx context.Context, conn *rabbit.Conn) error {
 		o.conn = conn
-		return o.run(ctx)
+		if err := o.run(ctx); err != nil || c.Max > 0 || o.result.Left.NotReached == 0 {
+			return err
+		}
+		return fmt.Errorf("%w: %d of %d that were in %s", ErrTakenByOthers, o.result.Left.NotReached, o.result.Found, n.dlq)
 	})
 	return o.result, err
 }

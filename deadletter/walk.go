@@ -29,6 +29,8 @@ const (
 	idleLimit = 30 * time.Second
 	// idleCheck is how long nothing has to come before the queue is looked up.
 	idleCheck = 250 * time.Millisecond
+	// emptyLimit is how long a queue must be found empty before what has not come is taken to be somebody else's.
+	emptyLimit = 5 * time.Second
 	// settleRounds: the first makes the broker take up what it kept back, the second carries that out, one more to be sure.
 	settleRounds = 3
 	// returnLimit bounds the wait for what is given back.
@@ -372,8 +374,9 @@ type idleWatch struct {
 
 func (i *idleWatch) moved() { i.since, i.empty = time.Now(), false }
 
-// over says whether the queue was found empty twice with no delivery in between. It fails when the queue has
-// messages that do not come.
+// over says whether the queue was found empty twice with no delivery in between, for so long that nothing can be on its
+// way to us: a letter that is on its way is not counted by the broker any more. It fails when the queue has messages
+// that do not come.
 func (i *idleWatch) over(ctx context.Context, w *walker) (bool, error) {
 	if time.Since(i.since) < idleCheck {
 		return false, nil
@@ -382,7 +385,7 @@ func (i *idleWatch) over(ctx context.Context, w *walker) (bool, error) {
 	switch {
 	case err != nil:
 		return false, missing(err, w.queue, ErrNoDLQ)
-	case empty && i.empty:
+	case empty && i.empty && time.Since(i.since) > emptyLimit:
 		return true, nil
 	case !empty && time.Since(i.since) > idleLimit:
 		return false, fmt.Errorf("%w from %s for %s although it has messages: is another consumer alone on it?", ErrNothingComes, w.queue, idleLimit)

@@ -102,7 +102,7 @@ func (h *harness) accountCancellations(t *testing.T) {
 func (h *harness) accountInnocents(t *testing.T, queue string) {
 	t.Helper()
 	for _, d := range h.drain(t, queue) {
-		require.Contains(t, []string{"item.poison", "item.lethal"}, d.Type,
+		require.Contains(t, []string{"item.poison", "item.lethal", "item.foreign"}, d.Type,
 			"an innocent neighbour was dead-lettered: %s, %s", d.MessageId, message.Text(d.Headers, message.HeaderErrorMessage))
 	}
 }
