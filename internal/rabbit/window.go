@@ -3,6 +3,7 @@ package rabbit
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -206,19 +207,22 @@ func (w *window) land(f *flight, end error) {
 	wake(&w.freed)
 }
 
-// refused says that the confirm is false: a nack, or the end of the channel.
+// refused says that the confirm is false, by a nack or the end of the channel, or that the channel was over before the write.
 func (f *flight) refused() bool {
-	return f.returned == nil && f.confirm != nil && !f.confirm.Acked()
+	return f.returned == nil && (f.confirm != nil && !f.confirm.Acked() || f.late())
 }
+
+// late says that the channel was over before the write: the library's error does not tell why, the end of the publisher does.
+func (f *flight) late() bool { return errors.Is(f.cause, amqp.ErrClosed) }
 
 // result judges a resolved flight. A return is final whatever followed it. A false confirm means a nack or the end of the channel; end tells which.
 func (f *flight) result(end error) Result {
 	switch {
 	case f.returned != nil:
 		return Result{f.token, Returned, f.returned}
-	case f.cause != nil:
+	case f.cause != nil && (end == nil || !f.late()):
 		return Result{f.token, Unknown, f.cause}
-	case f.confirm.Acked():
+	case f.cause == nil && f.confirm.Acked():
 		return Result{f.token, Confirmed, nil}
 	case end != nil:
 		return Result{f.token, Unknown, fmt.Errorf("rabbit: outcome of the publish unknown: %w", end)}
