@@ -2,7 +2,7 @@
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint fmt fuzz crash stack-down clean need-go
+.PHONY: help demo test build lint fmt fuzz crash faults stack-down clean need-go
 
 ROUNDS ?= 20
 FUZZTIME ?= 10s
@@ -24,7 +24,7 @@ build: need-go ## build bin/surefoot
 
 lint: need-go ## golangci-lint, module files, shellcheck if it is installed
 	go mod tidy -diff
-	$(LINT) run --allow-parallel-runners
+	$(LINT) run --allow-parallel-runners --build-tags crash
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(SCRIPTS); else echo "shellcheck is not installed: scripts not checked"; fi
 
 fmt: need-go ## format all Go files (gofumpt, goimports)
@@ -34,7 +34,10 @@ fuzz: need-go ## run every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz $(FUZZTIME)
 
 crash: need-go ## kill -9 at every step, then ROUNDS (20) times at random, and account for every message
-	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 90m -run 'TestCrash' -v -rounds $(ROUNDS)
+	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 90m -run 'TestCrash' -rounds $(ROUNDS)
+
+faults: need-go ## restart, kill, block and cut the services under load, and account for every message
+	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 20m -parallel 2 -skip 'TestCrash'
 
 stack-down: ## stop the local stack; its data stay
 	@scripts/stack down

@@ -2,7 +2,7 @@
 // step and at random, under mixed load, with two of each role; then every message is accounted for.
 //
 // It is built with the tag "crash", because it takes minutes: `make crash` kills at each point of internal/fault once and 20
-// times at random; `make crash ROUNDS=500` is the long run. The seed is printed and can be given with -seed.
+// times at random; `make crash ROUNDS=500` is the long run, `make faults` hurts the services instead. The seed is printed and can be given with -seed.
 //
 // What it checks, once all is quiet:
 //   - nothing lost: each committed message has its effect, none of a rolled-back transaction has one;

@@ -58,11 +58,13 @@ type harness struct {
 }
 
 func newHarness(t *testing.T, seed uint64) *harness {
+	t.Helper()
 	return newHarnessOn(t, seed, testkit.Database(t), testkit.Broker(t))
 }
 
 // newHarnessOn starts the environment on the services given; the processes reach them by the same URLs.
 func newHarnessOn(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP) *harness {
+	t.Helper()
 	h := &harness{db: db, broker: broker, surefoot: testkit.Binary(t), dir: t.TempDir()}
 	h.cancelled = filepath.Join(h.dir, "cancelled.txt")
 	require.NoError(t, os.WriteFile(h.cancelled, nil, 0o600))
@@ -75,7 +77,7 @@ func newHarnessOn(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP)
 	h.tap(t)
 	box, err := outbox.New(outbox.Options{Schema: h.db.Schema, Source: "crash"})
 	require.NoError(t, err)
-	h.load = &load{pool: h.db.Pool, schema: h.db.Schema, outbox: box, seed: seed, pause: 20 * time.Millisecond}
+	h.load = &load{pool: h.db.Pool, schema: h.db.Schema, outbox: box, seed: seed, pause: 40 * time.Millisecond}
 	h.processes = h.fleet(t)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -237,6 +239,7 @@ func (h *harness) discardDead(t *testing.T) {
 }
 
 func (h *harness) showLogs(t *testing.T) {
+	t.Helper()
 	files, err := filepath.Glob(filepath.Join(h.dir, "*.log"))
 	require.NoError(t, err)
 	for _, file := range files {
