@@ -1,0 +1,178 @@
+// Package docs_test holds the documents to the code.
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
+
+// documents are the files whose words are checked, from this directory.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	names := []string{"../README.md", "../CONTRIBUTING.md", "../SECURITY.md"}
+	for _, pattern := range []string{"*.md", "runbooks/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		names = append(names, found...)
+	}
+	texts := map[string]string{}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		texts[name] = string(text)
+	}
+	return texts
+}
+
+var (
+	proof    = regexp.MustCompile("(?s)Proven by:(.*?)\n\n")
+	anyName  = regexp.MustCompile("`([A-Za-z0-9/]+)`")
+	command  = regexp.MustCompile("`surefoot ((?:[a-z]+)(?: [a-z]+)?)([^`]*)`")
+	flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
+	metric   = regexp.MustCompile(`surefoot_[a-z_]+`)
+)
+
+func TestEveryTestThatProvesAGuaranteeExists(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("guarantees.md")
+	require.NoError(t, err)
+	proofs := proof.FindAllStringSubmatch(string(text)+"\n\n", -1)
+	require.Len(t, proofs, 10, "one list of tests per guarantee")
+	for _, p := range proofs {
+		pkg := ""
+		for _, name := range anyName.FindAllStringSubmatch(p[1], -1) {
+			if !strings.HasPrefix(name[1], "Test") {
+				pkg = name[1]
+				continue
+			}
+			require.Contains(t, testsOf(t, pkg), name[1], "docs/guarantees.md names a test that package %s does not have", pkg)
+		}
+	}
+}
+
+func testsOf(t *testing.T, pkg string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", pkg, "*_test.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files, "package %q has no tests", pkg)
+	var names []string
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range parsed.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+func TestEveryCommandAndFlagExists(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds the binary")
+	}
+	binary, helps := testkit.Binary(t), map[string]string{}
+	for name, text := range documents(t) {
+		for _, found := range command.FindAllStringSubmatch(text, -1) {
+			help, seen := helps[found[1]]
+			if !seen {
+				out, err := exec.CommandContext(t.Context(), binary, append(strings.Fields(found[1]), "--help")...).CombinedOutput()
+				require.NoError(t, err, "%s: `surefoot %s` does not exist: %s", name, found[1], out)
+				help = string(out)
+				require.Contains(t, help, "surefoot "+found[1], "%s: `surefoot %s` is not a command", name, found[1])
+				helps[found[1]] = help
+			}
+			for _, flag := range flagName.FindAllString(found[2], -1) {
+				require.Contains(t, help, flag, "%s: `surefoot %s` has no flag %s", name, found[1], flag)
+			}
+		}
+	}
+	require.Greater(t, len(helps), 10, "commands found in the documents")
+}
+
+func TestEveryMetricExists(t *testing.T) {
+	t.Parallel()
+	source := sources(t)
+	for name, text := range documents(t) {
+		for _, found := range metric.FindAllString(text, -1) {
+			if strings.HasPrefix(found, "surefoot_demo") {
+				continue // schemas
+			}
+			require.Contains(t, source, found, "%s names a metric that the code does not have", name)
+		}
+	}
+}
+
+// sources is all code in one text; a metric's name stands in it whole, or its prefix and the rest apart.
+func sources(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	require.NoError(t, err)
+	return all.String()
+}
+
+func TestLocalLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
+	for name, text := range documents(t) {
+		for _, found := range link.FindAllStringSubmatch(text, -1) {
+			_, err := os.Stat(filepath.Join(filepath.Dir(name), found[1]))
+			require.NoError(t, err, "%s links to %s", name, found[1])
+		}
+	}
+}
+
+// The README's Go example compiles, inside a function that declares what it takes for granted.
+func TestTheGoExampleCompiles(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(string(text))
+	require.NotNil(t, block, "README.md has a Go example")
+	program := `package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/surefoot-mq/surefoot/consumer"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/outbox"
+)
+
+func main() { _ = example }
+
+func example(ctx context.Context, tx pgx.Tx, pool *pgxpool.Pool, orderID, amqpURL string, body []byte) error {
+` + block[1] + "\treturn err\n}\n"
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, file)
+	build.Dir = ".."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
