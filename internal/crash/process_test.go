@@ -36,6 +36,7 @@ type process struct {
 
 // begin keeps the process running until end.
 func (p *process) begin(t *testing.T) {
+	t.Helper()
 	p.done = make(chan struct{})
 	log, err := os.OpenFile(p.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
@@ -112,6 +113,7 @@ func (p *process) signalLocked(s syscall.Signal) {
 
 // end stops the process for good with SIGTERM, which it must obey within the time it promises.
 func (p *process) end(t *testing.T) {
+	t.Helper()
 	p.mu.Lock()
 	p.stopped = true
 	p.signalLocked(syscall.SIGCONT)
