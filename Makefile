@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .PHONY: help demo test build lint fmt fuzz crash faults stack-down clean need-go
 
 ROUNDS ?= 20
-FUZZTIME ?= 10s
+FUZZCOUNT ?= 50000
 LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
 SCRIPTS := scripts/stack scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e .ci/run
 
@@ -30,8 +30,8 @@ lint: need-go ## golangci-lint, module files, shellcheck if it is installed
 fmt: need-go ## format all Go files (gofumpt, goimports)
 	$(LINT) fmt
 
-fuzz: need-go ## run every fuzz target for FUZZTIME (10s)
-	@scripts/fuzz $(FUZZTIME)
+fuzz: need-go ## run every fuzz target on FUZZCOUNT (50000) inputs
+	@scripts/fuzz $(FUZZCOUNT)
 
 crash: need-go ## kill -9 at every step, then ROUNDS (20) times at random, and account for every message
 	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 90m -run 'TestCrash' -rounds $(ROUNDS)

@@ -87,6 +87,8 @@ func TestConsumeHandsMessagesToPrograms(t *testing.T) {
 	require.Equal(t, "permanent", failure.Class)
 	require.Equal(t, "exit 65", failure.Type)
 	require.Equal(t, "no such customer\n", failure.Stack)
-	require.Contains(t, p.get(t, "/metrics").body, `surefoot_consumer_handled_total{queue="mail",result="done",type="order.created"} 2`)
+	testkit.Eventually(t, patience, "the two that are done to be counted, which is after their commit", func() bool {
+		return strings.Contains(p.get(t, "/metrics").body, `surefoot_consumer_handled_total{queue="mail",result="done",type="order.created"} 2`)
+	})
 	require.NoError(t, p.end(t))
 }

@@ -91,7 +91,7 @@ func TestStatementTimeoutIsEnforcedByTheServer(t *testing.T) {
 	require.Equal(t, "surefoot test", name)
 	require.EqualValues(t, 1, pool.Config().MaxConns)
 
-	for options, want := range map[pg.Options]string{{}: "30s", {StatementTimeout: -1}: "0", {StatementTimeout: 1500 * time.Microsecond}: "1ms"} {
+	for options, want := range map[pg.Options]string{{}: "30s", {StatementTimeout: -1}: "0", {StatementTimeout: 1234*time.Millisecond + 567*time.Microsecond}: "1234ms"} {
 		options.URL = db.URL
 		pool, err := pg.Open(t.Context(), options)
 		require.NoError(t, err)
