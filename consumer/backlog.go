@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
@@ -15,7 +16,7 @@ const backlogInterval = 15 * time.Second
 // on the consuming connection, which never publishes and so is never blocked.
 func (c *Consumer) watchBacklog(ctx context.Context, conn *rabbit.Conn) {
 	defer c.health.set(partBacklog, nil)
-	for sleep(ctx, c.backlogInterval) {
+	for pause.For(ctx, c.backlogInterval) {
 		before := c.deliveries.Load()
 		ready, err := inspect(ctx, conn, c.opts.Queue)
 		if err != nil {
@@ -25,7 +26,7 @@ func (c *Consumer) watchBacklog(ctx context.Context, conn *rabbit.Conn) {
 			continue
 		}
 		starving := ready > 0 && !c.pauses.paused() && len(c.slots) == 0
-		if !starving || !sleep(ctx, c.backlogInterval) {
+		if !starving || !pause.For(ctx, c.backlogInterval) {
 			c.health.set(partBacklog, nil)
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 )
 
@@ -35,7 +36,7 @@ const (
 
 // clean removes aged rows until ctx ends.
 func (c *Consumer) clean(ctx context.Context) {
-	for sleep(ctx, jitter(cleanInterval)) {
+	for pause.For(ctx, jitter(cleanInterval)) {
 		if err := c.cleanOnce(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn().Err(err).Msg("inbox not cleaned, trying again later")
 		}
@@ -67,7 +68,7 @@ func expireInbox(ctx context.Context, o Options, batch int) (removed int64, err 
 		if tag.RowsAffected() < int64(batch) {
 			break
 		}
-		if !sleep(ctx, cleanRest) {
+		if !pause.For(ctx, cleanRest) {
 			return removed, nil
 		}
 	}

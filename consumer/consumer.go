@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -118,7 +119,7 @@ func (c *Consumer) register(ctx context.Context) bool {
 			return true
 		}
 		c.log.Warn().Err(err).Msg("inbox not usable yet, trying again")
-		if !sleep(ctx, jitter(wait)) {
+		if !pause.For(ctx, jitter(wait)) {
 			return false
 		}
 	}
@@ -171,10 +172,10 @@ func (c *Consumer) boundDrain(ctx context.Context, handlers context.CancelCauseF
 		case <-over.Done():
 			return
 		}
-		if sleep(over, c.opts.Drain) {
+		if pause.For(over, c.opts.Drain) {
 			handlers(resilience.ErrShutdown)
 		}
-		if sleep(over, moveGrace) {
+		if pause.For(over, moveGrace) {
 			moves()
 		}
 	})

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -108,19 +109,19 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Name, o.Queue)
-	setDefault(&o.DeadLetters, o.Queue+".dlq")
-	setDefault(&o.MaxAttempts, 5)
-	setDefault(&o.Prefetch, 10)
-	setDefault(&o.Concurrency, o.Prefetch)
-	setDefault(&o.Timeout, 30*time.Second)
-	setDefault(&o.Ordering, OrderNone)
-	setDefault(&o.Drain, 15*time.Second)
-	setDefault(&o.InboxRetention, 7*24*time.Hour)
-	setDefault(&o.RenewAfter, 20*time.Minute)
-	setDefault(&o.PausePoll, 2*time.Second)
-	setDefault(&o.Host, "unknown")
-	setDefault(&o.Version, "dev")
+	o.Name = cmp.Or(o.Name, o.Queue)
+	o.DeadLetters = cmp.Or(o.DeadLetters, o.Queue+".dlq")
+	o.MaxAttempts = cmp.Or(o.MaxAttempts, 5)
+	o.Prefetch = cmp.Or(o.Prefetch, 10)
+	o.Concurrency = cmp.Or(o.Concurrency, o.Prefetch)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Ordering = cmp.Or(o.Ordering, OrderNone)
+	o.Drain = cmp.Or(o.Drain, 15*time.Second)
+	o.InboxRetention = cmp.Or(o.InboxRetention, 7*24*time.Hour)
+	o.RenewAfter = cmp.Or(o.RenewAfter, 20*time.Minute)
+	o.PausePoll = cmp.Or(o.PausePoll, 2*time.Second)
+	o.Host = cmp.Or(o.Host, "unknown")
+	o.Version = cmp.Or(o.Version, "dev")
 	if o.Retry == nil {
 		o.Retry = []Tier{{Queue: o.Queue + ".retry", Delay: 30 * time.Second}}
 	}
@@ -134,13 +135,6 @@ func (o Options) withDefaults() Options {
 		o.step = func(name string) error { return fault.Point("consumer." + name) }
 	}
 	return o
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // validate lists every fault of options that have their defaults.

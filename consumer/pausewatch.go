@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/pause"
 )
 
 // pauseWatch knows whether the queue is paused. While the database cannot be asked the last answer holds.
@@ -30,7 +32,7 @@ func newPauseWatch(o Options, log zerolog.Logger, h *health, m *metrics) *pauseW
 func (w *pauseWatch) run(ctx context.Context) {
 	for {
 		w.look(ctx)
-		if !sleep(ctx, w.opts.PausePoll) {
+		if !pause.For(ctx, w.opts.PausePoll) {
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
@@ -103,7 +104,7 @@ func (m *mover) move(ctx context.Context, queue string, msg amqp.Publishing) err
 		}
 		m.health.set(part, fmt.Errorf("messages cannot be moved to %s, they stay in their queue: %w", queue, err))
 		m.log.Warn().Err(err).Str("target", queue).Msg("message not moved yet, trying again")
-		if !sleep(ctx, jitter(wait)) {
+		if !pause.For(ctx, jitter(wait)) {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -60,7 +61,7 @@ func (c *Consumer) tries(ctx context.Context, j *job) error {
 			return err
 		}
 		c.log.Warn().EmbedObject(j).Int("try", try).Str(telemetry.FieldSQLState, resilience.SQLStateOf(err)).Msg("database retry")
-		if !sleep(ctx, jitter(databaseWait<<(try-1))) {
+		if !pause.For(ctx, jitter(databaseWait<<(try-1))) {
 			return err
 		}
 	}

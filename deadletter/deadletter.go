@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -89,23 +90,16 @@ func New(opts Options) (*DeadLetters, error) {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Schema, pg.DefaultSchema)
-	setDefault(&o.Host, "unknown")
-	setDefault(&o.Version, "dev")
-	setDefault(&o.Window, 500)
-	setDefault(&o.ReadAhead, 32<<20)
-	setDefault(&o.ConfirmTimeout, 30*time.Second)
-	setDefault(&o.SessionLimit, 10*time.Minute)
-	setDefault(&o.Lease, time.Minute)
-	setDefault(&o.HeadAge, time.Minute)
+	o.Schema = cmp.Or(o.Schema, pg.DefaultSchema)
+	o.Host = cmp.Or(o.Host, "unknown")
+	o.Version = cmp.Or(o.Version, "dev")
+	o.Window = cmp.Or(o.Window, 500)
+	o.ReadAhead = cmp.Or(o.ReadAhead, 32<<20)
+	o.ConfirmTimeout = cmp.Or(o.ConfirmTimeout, 30*time.Second)
+	o.SessionLimit = cmp.Or(o.SessionLimit, 10*time.Minute)
+	o.Lease = cmp.Or(o.Lease, time.Minute)
+	o.HeadAge = cmp.Or(o.HeadAge, time.Minute)
 	return o
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func (o Options) validate() error {

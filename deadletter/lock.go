@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -118,8 +119,8 @@ func (l locks) acquire(ctx context.Context, c claim) (context.Context, *lock, er
 			c.waiting(holder)
 			told = true
 		}
-		if err := pause(ctx, lockPoll); err != nil {
-			return nil, nil, fmt.Errorf("wait for the lock of the dead-letter queue: %w", err)
+		if !pause.For(ctx, lockPoll) {
+			return nil, nil, fmt.Errorf("wait for the lock of the dead-letter queue: %w", context.Cause(ctx))
 		}
 	}
 }
@@ -181,16 +182,4 @@ func (l *lock) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_, _ = l.pool.Exec(ctx, l.release, l.queue, l.token)
-}
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

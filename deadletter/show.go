@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,8 +160,8 @@ func (f *Filter) isZero() bool {
 }
 
 func (r ShowRequest) withDefaults() ShowRequest {
-	setDefault(&r.Limit, 10)
-	setDefault(&r.Preview, 512)
+	r.Limit = cmp.Or(r.Limit, 10)
+	r.Preview = cmp.Or(r.Preview, 512)
 	r.Preview = max(r.Preview, 0)
 	return r
 }

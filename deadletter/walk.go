@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -241,8 +242,8 @@ func (w *walker) settle(ctx context.Context) error {
 			return err
 		}
 		if !empty { // these come as soon as the acknowledgements have made places for them
-			if err := pause(ctx, returnPoll); err != nil {
-				return err
+			if !pause.For(ctx, returnPoll) {
+				return context.Cause(ctx)
 			}
 			continue
 		}

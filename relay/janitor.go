@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/audit"
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 )
 
@@ -66,7 +67,7 @@ func (j *janitor) run(ctx context.Context) {
 				j.logger.Warn().Err(err).Msg("cleaning failed, tried again in a minute")
 			}
 		}
-		if !pause(ctx, figuresEvery) {
+		if !pause.For(ctx, figuresEvery) {
 			return
 		}
 	}

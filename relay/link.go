@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
@@ -140,7 +141,7 @@ func (l *link) open(ctx context.Context, fence string, o rabbit.PublisherOptions
 			err = errors.New("the shard's former owner is still connected to the broker")
 		}
 		status(err)
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return session{}, ctx.Err()
 		}
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -93,35 +94,28 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Name, "unknown")
-	setDefault(&o.Version, "dev")
-	setDefault(&o.Connections, 4)
-	setDefault(&o.Window, 2000)
-	setDefault(&o.WindowBytes, 16<<20)
-	setDefault(&o.Lease, 10*time.Second)
-	setDefault(&o.ConfirmTimeout, 30*time.Second)
-	setDefault(&o.Attempts, 3)
-	setDefault(&o.Backoff, 200*time.Millisecond)
-	setDefault(&o.OnPoison, Strict)
-	setDefault(&o.PollMin, 5*time.Millisecond)
-	setDefault(&o.PollMax, 100*time.Millisecond)
-	setDefault(&o.ProbeMin, 100*time.Millisecond)
-	setDefault(&o.ProbeMax, 5*time.Second)
-	setDefault(&o.Sweep, time.Minute)
-	setDefault(&o.Drain, 5*time.Second)
-	setDefault(&o.MaxLagging, 100_000)
+	o.Name = cmp.Or(o.Name, "unknown")
+	o.Version = cmp.Or(o.Version, "dev")
+	o.Connections = cmp.Or(o.Connections, 4)
+	o.Window = cmp.Or(o.Window, 2000)
+	o.WindowBytes = cmp.Or(o.WindowBytes, 16<<20)
+	o.Lease = cmp.Or(o.Lease, 10*time.Second)
+	o.ConfirmTimeout = cmp.Or(o.ConfirmTimeout, 30*time.Second)
+	o.Attempts = cmp.Or(o.Attempts, 3)
+	o.Backoff = cmp.Or(o.Backoff, 200*time.Millisecond)
+	o.OnPoison = cmp.Or(o.OnPoison, Strict)
+	o.PollMin = cmp.Or(o.PollMin, 5*time.Millisecond)
+	o.PollMax = cmp.Or(o.PollMax, 100*time.Millisecond)
+	o.ProbeMin = cmp.Or(o.ProbeMin, 100*time.Millisecond)
+	o.ProbeMax = cmp.Or(o.ProbeMax, 5*time.Second)
+	o.Sweep = cmp.Or(o.Sweep, time.Minute)
+	o.Drain = cmp.Or(o.Drain, 5*time.Second)
+	o.MaxLagging = cmp.Or(o.MaxLagging, 100_000)
 	o.Schema = pg.Schema(o.Schema)
 	if o.Ready == nil {
 		o.Ready = func(error) {}
 	}
 	return o
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // validate reports every fault at once. It runs after withDefaults.

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/pause"
 )
 
 const (
@@ -16,7 +18,7 @@ const (
 
 // requests hands what operators ask for to the shards that own the rows, until ctx ends.
 func (r *Relay) requests(ctx context.Context) {
-	for pause(ctx, requestsEvery) {
+	for pause.For(ctx, requestsEvery) {
 		shards := r.running()
 		if len(shards) == 0 {
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 )
 
@@ -78,7 +79,7 @@ func (d *doorbell) run(ctx context.Context) {
 			return
 		}
 		d.logger.Warn().Err(err).Msg("doorbell lost, polling until it is back")
-		pause(ctx, bellRetry)
+		pause.For(ctx, bellRetry)
 	}
 }
 
@@ -122,15 +123,4 @@ func (d *doorbell) await(ctx context.Context, conn *pgx.Conn) error {
 	check, stop := context.WithTimeout(ctx, bellCheck/2)
 	defer stop()
 	return conn.Ping(check)
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

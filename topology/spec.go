@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"time"
 )
 
@@ -70,23 +71,16 @@ func (s Spec) WithDefaults() Spec {
 }
 
 func (q Queue) withDefaults(exchange string) Queue {
-	setDefault(&q.Exchange, exchange)
-	setDefault(&q.MaxAttempts, 5)
-	setDefault(&q.Prefetch, 10)
-	setDefault(&q.Concurrency, q.Prefetch)
-	setDefault(&q.HandlerTimeout, 30*time.Second)
-	setDefault(&q.Ordering, OrderingNone)
+	q.Exchange = cmp.Or(q.Exchange, exchange)
+	q.MaxAttempts = cmp.Or(q.MaxAttempts, 5)
+	q.Prefetch = cmp.Or(q.Prefetch, 10)
+	q.Concurrency = cmp.Or(q.Concurrency, q.Prefetch)
+	q.HandlerTimeout = cmp.Or(q.HandlerTimeout, 30*time.Second)
+	q.Ordering = cmp.Or(q.Ordering, OrderingNone)
 	if q.Retry == nil {
 		q.Retry = []time.Duration{30 * time.Second}
 	}
 	return q
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Find returns the queue of that name with its defaults, and whether the spec has it.

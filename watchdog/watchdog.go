@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
@@ -34,7 +35,7 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		results, err := w.cycle(ctx, work)
 		w.tell(ctx, err)
-		if !wait(ctx, w.pause(results, err)) {
+		if !pause.For(ctx, w.pause(results, err)) {
 			break
 		}
 	}
@@ -53,7 +54,7 @@ func (w *Watchdog) drainContext(ctx context.Context) (work context.Context, rele
 		case <-work.Done():
 			return
 		}
-		if wait(work, w.options.DrainTimeout) {
+		if pause.For(work, w.options.DrainTimeout) {
 			cancel(resilience.ErrShutdown)
 		}
 	}()
@@ -77,7 +78,7 @@ func (w *Watchdog) start(ctx context.Context) error {
 			return fmt.Errorf("start watchdog: %w", err)
 		}
 		w.tell(ctx, err)
-		if !wait(ctx, delay) {
+		if !pause.For(ctx, delay) {
 			return nil
 		}
 	}
@@ -110,15 +111,4 @@ func (w *Watchdog) pause(results []Result, err error) time.Duration {
 		}
 	}
 	return w.options.Interval - rand.N(w.options.Interval/10+1)
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

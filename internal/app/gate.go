@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 )
 
@@ -45,7 +46,7 @@ func (g *gate) watch(ctx context.Context) {
 		}
 		g.report(err, last)
 		last = err
-		if !pause(ctx, lookEvery) {
+		if !pause.For(ctx, lookEvery) {
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -144,7 +145,7 @@ func supervise(ctx context.Context, runner Runner, logger zerolog.Logger, ready 
 		}
 		ready(err)
 		logger.Warn().Err(err).Dur("wait", wait).Msg("role failed, starting it again")
-		if !pause(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return nil
 		}
 		wait = min(wait*2, lastRestart)
@@ -167,16 +168,4 @@ func stopError(err error) error {
 		return nil
 	}
 	return err
-}
-
-// pause waits for d and tells whether ctx is still alive.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

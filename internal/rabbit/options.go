@@ -1,6 +1,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -32,20 +33,13 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Host, "unknown")
-	setDefault(&o.Version, "dev")
-	setDefault(&o.Heartbeat, 10*time.Second)
-	setDefault(&o.DialTimeout, 10*time.Second)
-	setDefault(&o.WriteTimeout, 10*time.Second)
-	setDefault(&o.RPCTimeout, 10*time.Second)
+	o.Host = cmp.Or(o.Host, "unknown")
+	o.Version = cmp.Or(o.Version, "dev")
+	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
+	o.DialTimeout = cmp.Or(o.DialTimeout, 10*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 10*time.Second)
+	o.RPCTimeout = cmp.Or(o.RPCTimeout, 10*time.Second)
 	return o
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Validate reports every fault at once, without the password.

@@ -1,6 +1,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,9 +50,9 @@ type Publisher struct {
 
 // Publisher opens a channel for publishing. It ends with the connection, with its channel, or with Close.
 func (c *Conn) Publisher(ctx context.Context, opts PublisherOptions) (*Publisher, error) {
-	setDefault(&opts.Window, 2000)
-	setDefault(&opts.WindowBytes, 32<<20)
-	setDefault(&opts.MaxMessageBytes, c.version.MaxMessageBytes())
+	opts.Window = cmp.Or(opts.Window, 2000)
+	opts.WindowBytes = cmp.Or(opts.WindowBytes, 32<<20)
+	opts.MaxMessageBytes = cmp.Or(opts.MaxMessageBytes, c.version.MaxMessageBytes())
 	if opts.Window < 0 || opts.WindowBytes < 0 || opts.MaxMessageBytes < 0 {
 		return nil, errors.New("rabbit: publisher: Window, WindowBytes and MaxMessageBytes must not be negative")
 	}

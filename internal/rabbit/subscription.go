@@ -1,6 +1,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,8 +61,8 @@ type source struct {
 
 // Consume subscribes with manual acknowledgement.
 func (c *Conn) Consume(ctx context.Context, opts ConsumeOptions) (*Subscription, error) {
-	setDefault(&opts.Prefetch, 10)
-	setDefault(&opts.Tag, c.opts.connectionName())
+	opts.Prefetch = cmp.Or(opts.Prefetch, 10)
+	opts.Tag = cmp.Or(opts.Tag, c.opts.connectionName())
 	if opts.Queue == "" || opts.Prefetch < 1 || opts.Prefetch > 65535 || len(opts.Tag) > shortStringMax {
 		return nil, fmt.Errorf("rabbit: consume from queue %q: a queue, a prefetch from 1 to 65535 (is %d) and a tag of at most 255 bytes are needed", opts.Queue, opts.Prefetch)
 	}

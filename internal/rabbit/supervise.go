@@ -1,11 +1,14 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/pause"
 )
 
 // SuperviseOptions say how to keep a session going.
@@ -41,15 +44,15 @@ func Supervise(ctx context.Context, opts SuperviseOptions, session func(context.
 			s.failures, s.logged = 0, ""
 		}
 		s.report(err)
-		pause(ctx, s.backoff())
+		pause.For(ctx, s.backoff())
 	}
 	return nil
 }
 
 func (o SuperviseOptions) withDefaults() SuperviseOptions {
-	setDefault(&o.BackoffMin, 100*time.Millisecond)
-	setDefault(&o.BackoffMax, 10*time.Second)
-	setDefault(&o.HealthyAfter, 30*time.Second)
+	o.BackoffMin = cmp.Or(o.BackoffMin, 100*time.Millisecond)
+	o.BackoffMax = cmp.Or(o.BackoffMax, 10*time.Second)
+	o.HealthyAfter = cmp.Or(o.HealthyAfter, 30*time.Second)
 	if o.Logger == nil {
 		nop := zerolog.Nop()
 		o.Logger = &nop
@@ -109,13 +112,4 @@ func (s *supervisor) backoff() time.Duration {
 		bound = min(bound, s.opts.BackoffMin<<shift)
 	}
 	return rand.N(bound) + 1
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
