@@ -32,7 +32,8 @@ const usage = `usage: shop COMMAND [flags]
   account        compare all books; exits 1 when something is wrong
   sample         write the sample orders
 
-Environment: SUREFOOT_DATABASE_URL, SUREFOOT_AMQP_URL (or without SUREFOOT_).
+Environment: SUREFOOT_DATABASE_URL, SUREFOOT_AMQP_URL (or without SUREFOOT_); with SUREFOOT_MANAGEMENT_URL the
+consumers also check that no dead-letter path is lossy.
 `
 
 // errUsage is a command that was given the wrong way.
@@ -137,7 +138,8 @@ func (e environment) withShop(ctx context.Context, s settings, do func(*program)
 	p := &program{environment: e, settings: s, client: client, logger: zerolog.New(e.stderr).With().Timestamp().Logger()}
 	host, _ := os.Hostname() // only a name in connections
 	p.shop, err = shop.New(shop.Options{
-		Pool: pool, AMQPURL: e.url("AMQP_URL"), Provider: client, Prefix: s.prefix, Schema: s.schema, Hold: s.hold,
+		Pool: pool, AMQPURL: e.url("AMQP_URL"), ManagementURL: e.url("MANAGEMENT_URL"), Provider: client,
+		Prefix: s.prefix, Schema: s.schema, Hold: s.hold,
 		Logger: p.logger, Host: host,
 	})
 	if err != nil {

@@ -109,7 +109,7 @@ func (s *session) demoOptions(c *config.Config, flags demoFlags) (demo.Options, 
 		}
 	}
 	return demo.Options{
-		DatabaseURL: c.Database.URL.Reveal(), AMQPURL: c.AMQP.URL.Reveal(), ManagementURL: c.AMQP.ManagementURL.Reveal(),
+		DatabaseURL: c.Database.URL.Reveal(), AMQPURL: c.AMQP.URL.Reveal(), ManagementURL: c.AMQP.ManagementURL.Reveal(), TLS: c.AMQP.TLS(),
 		Orders: orders, Timeout: flags.timeout, Who: who, Host: s.env.Host, Version: s.build().Version, Logger: logger,
 		Say: func(line string) { s.demoLive(""); s.note("%s", line) }, Live: s.everySoOften(),
 	}, nil

@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +35,8 @@ type Options struct {
 	AMQPURL string
 	// ManagementURL of RabbitMQ. Default: port 15672 of AMQPURL's host.
 	ManagementURL string
+	// TLS trusted for amqps and https. Default: the system's authorities.
+	TLS *tls.Config
 	// Orders as JSON lines, in the form of examples/shop/testdata/orders.jsonl. Required.
 	Orders io.Reader
 	// Vhost of the demonstration; made if it is not there. Default: "surefoot-demo".

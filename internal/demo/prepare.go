@@ -87,12 +87,12 @@ func (r *run) connect(ctx context.Context) error {
 	}
 	u.Path, u.RawPath = "/"+r.o.Vhost, "/"+url.PathEscape(r.o.Vhost)
 	r.url = u.String()
-	options := rabbit.Options{URL: r.url, Role: "demo", Host: r.o.Host, Version: r.o.Version}
+	options := rabbit.Options{URL: r.url, TLS: r.o.TLS, Role: "demo", Host: r.o.Host, Version: r.o.Version}
 	r.conn, err = rabbit.Dial(ctx, options)
 	if rabbit.Code(err) != amqp.NotAllowed { // which says that there is no such vhost
 		return err
 	}
-	m, err := rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: r.url, URL: r.o.ManagementURL})
+	m, err := rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: r.url, URL: r.o.ManagementURL, TLS: r.o.TLS})
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (r *run) freshQueues(ctx context.Context) error {
 		}
 	}
 	t, err := topology.New(topology.Options{
-		Spec: r.spec, URL: r.url, ManagementURL: r.o.ManagementURL, Host: r.o.Host, Version: r.o.Version, Logger: r.o.Logger,
+		Spec: r.spec, URL: r.url, ManagementURL: r.o.ManagementURL, TLS: r.o.TLS, Host: r.o.Host, Version: r.o.Version, Logger: r.o.Logger,
 	})
 	if err != nil {
 		return err

@@ -83,7 +83,7 @@ func (r *run) build(ctx context.Context) (err error) {
 		return err
 	}
 	r.shop, err = shop.New(shop.Options{
-		Pool: r.shopPool, AMQPURL: r.url, Provider: r.client, Prefix: r.o.Prefix, Schema: r.o.Prefix, Topology: r.spec,
+		Pool: r.shopPool, AMQPURL: r.url, ManagementURL: r.o.ManagementURL, TLS: r.o.TLS, Provider: r.client, Prefix: r.o.Prefix, Schema: r.o.Prefix, Topology: r.spec,
 		Host: r.o.Host, Version: r.o.Version, Logger: r.o.Logger, Metrics: r.metrics,
 	})
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *run) build(ctx context.Context) (err error) {
 		return err
 	}
 	r.letters, err = deadletter.New(deadletter.Options{
-		Pool: r.pool, Schema: r.o.Prefix, AMQPURL: r.url, ManagementURL: r.o.ManagementURL,
+		Pool: r.pool, Schema: r.o.Prefix, AMQPURL: r.url, ManagementURL: r.o.ManagementURL, TLS: r.o.TLS,
 		Logger: r.o.Logger, Host: r.o.Host, Version: r.o.Version,
 	})
 	return err
@@ -147,7 +147,7 @@ func (r *run) close(ctx context.Context) {
 // account is worth making all the same.
 func (r *run) playAll(ctx context.Context) (early, err error) {
 	publisher, err := relay.New(relay.Options{
-		Pool: r.relayPool, Schema: r.o.Prefix, AMQPURL: r.url, Name: r.o.Host, Version: r.o.Version, Logger: r.o.Logger, Registerer: r.metrics,
+		Pool: r.relayPool, Schema: r.o.Prefix, AMQPURL: r.url, TLS: r.o.TLS, Name: r.o.Host, Version: r.o.Version, Logger: r.o.Logger, Registerer: r.metrics,
 	})
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (s *Shop) consumer(role Role, solo *consumer.Solo) (*consumer.Consumer, err
 	}
 	o := s.options
 	return consumer.New(consumer.Options{
-		Queue: queue.Name, Name: role.Queue, Handler: role.Handler, URL: o.AMQPURL, Pool: o.Pool, Schema: o.Schema,
+		Queue: queue.Name, Name: role.Queue, Handler: role.Handler, URL: o.AMQPURL, ManagementURL: o.ManagementURL, TLS: o.TLS, Pool: o.Pool, Schema: o.Schema,
 		Retry: queue.Tiers(), DeadLetters: queue.DLQ(), MaxAttempts: queue.MaxAttempts, Prefetch: queue.Prefetch,
 		Concurrency: queue.Concurrency, Timeout: queue.HandlerTimeout, Ordering: consumer.Ordering(queue.Ordering),
 		Drain: o.Drain, Solo: solo, Host: o.Host, Version: o.Version, Logger: o.Logger, Metrics: o.Metrics,

@@ -4,6 +4,7 @@ package shop
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -30,6 +31,10 @@ type Options struct {
 	Pool *pgxpool.Pool
 	// AMQPURL of the broker. Required by Run.
 	AMQPURL string
+	// ManagementURL of the broker's API, for the check that no dead-letter path is lossy. Default: not checked.
+	ManagementURL string
+	// TLS trusted for amqps and https. Default: the system's authorities.
+	TLS *tls.Config
 	// Provider of payments. Required.
 	Provider payments.Provider
 	// Prefix of the services' schemas. Default: "shop".
