@@ -65,7 +65,7 @@ func New(o Options) (*Consumer, error) {
 		opts: o, log: log, metrics: m, health: h,
 		management:      management,
 		inbox:           newInbox(o.Pool, o.Schema),
-		mover:           newMover(o.connection("consumer-publish"), log, h),
+		mover:           newMover(o.connection("consumer-publish", log), h),
 		pauses:          newPauseWatch(o, log, h, m),
 		backlogInterval: backlogInterval,
 		slots:           make(chan struct{}, o.Concurrency), freed: make(chan struct{}, 1),
@@ -101,7 +101,7 @@ func (c *Consumer) consume(ctx context.Context) error {
 		return nil
 	}
 	return rabbit.Supervise(ctx, rabbit.SuperviseOptions{
-		Options: c.opts.connection("consumer"), Logger: &c.log,
+		Options: c.opts.connection("consumer", c.log),
 		OnState: func(err error) {
 			if err != nil {
 				c.health.set(partConnect, err)

@@ -155,7 +155,7 @@ func (o Options) validate() error {
 		"the pool has fewer connections than Concurrency (%d); enlarge it or lower Concurrency", o.Concurrency)
 	fault(o.Ordering != OrderNone && o.Ordering != OrderLanes, "Ordering %q is unknown; use none or lanes", o.Ordering)
 	fault(o.PausePoll < 0 || o.PausePoll > 5*time.Second, "PausePoll is %s; use up to 5s, within which a pause must be obeyed", o.PausePoll)
-	faults = append(faults, o.validateTimes(), o.validateRetry(), pg.CheckSchema(o.Schema), o.connection("consumer").Validate())
+	faults = append(faults, o.validateTimes(), o.validateRetry(), pg.CheckSchema(o.Schema), o.connection("consumer", o.Logger).Validate())
 	return errors.Join(faults...)
 }
 
@@ -193,6 +193,6 @@ func (o Options) validateRetry() error {
 	return nil
 }
 
-func (o Options) connection(role string) rabbit.Options {
-	return rabbit.Options{URL: o.URL, Role: role, Host: o.Host, Version: o.Version, TLS: o.TLS}
+func (o Options) connection(role string, log zerolog.Logger) rabbit.Options {
+	return rabbit.Options{URL: o.URL, Role: role, Host: o.Host, Version: o.Version, TLS: o.TLS, Logger: log}
 }

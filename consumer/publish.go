@@ -8,7 +8,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
@@ -25,7 +24,6 @@ const (
 // acknowledgements. Each copy goes to a queue through the default exchange, mandatory and confirmed.
 type mover struct {
 	opts   rabbit.Options
-	log    zerolog.Logger
 	health *health
 	limit  int // largest body in bytes; 0: the broker's default
 
@@ -34,14 +32,14 @@ type mover struct {
 	changed   chan struct{} // closed when publisher changes
 }
 
-func newMover(opts rabbit.Options, log zerolog.Logger, h *health) *mover {
-	return &mover{opts: opts, log: log, health: h, changed: make(chan struct{})}
+func newMover(opts rabbit.Options, h *health) *mover {
+	return &mover{opts: opts, health: h, changed: make(chan struct{})}
 }
 
 // run keeps a publisher going until ctx ends.
 func (m *mover) run(ctx context.Context) error {
 	return rabbit.Supervise(ctx, rabbit.SuperviseOptions{
-		Options: m.opts, Logger: &m.log, OnState: func(err error) { m.health.set(partPublish, err) },
+		Options: m.opts, OnState: func(err error) { m.health.set(partPublish, err) },
 	}, m.session)
 }
 
@@ -103,7 +101,7 @@ func (m *mover) move(ctx context.Context, queue string, msg amqp.Publishing) err
 			return err
 		}
 		m.health.set(part, fmt.Errorf("messages cannot be moved to %s, they stay in their queue: %w", queue, err))
-		m.log.Warn().Err(err).Str("target", queue).Msg("message not moved yet, trying again")
+		m.opts.Logger.Warn().Err(err).Str("target", queue).Msg("message not moved yet, trying again")
 		if !pause.For(ctx, jitter(wait)) {
 			return err
 		}

@@ -77,7 +77,7 @@ func New(opts Options) (*DeadLetters, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	d := &DeadLetters{opts: opts, locks: newLocks(opts.Pool, opts.Schema, opts.Lease)}
+	d := &DeadLetters{opts: opts, locks: newLocks(opts)}
 	if opts.ManagementURL == "" {
 		return d, nil
 	}
@@ -130,6 +130,6 @@ func (o Options) validate() error {
 // connect dials for one operation; role tells the connections apart on the broker's management page.
 func (d *DeadLetters) connect(ctx context.Context, role string) (*rabbit.Conn, error) {
 	return rabbit.Dial(ctx, rabbit.Options{
-		URL: d.opts.AMQPURL, Role: role, Host: d.opts.Host, Version: d.opts.Version, TLS: d.opts.TLS,
+		URL: d.opts.AMQPURL, Role: role, Host: d.opts.Host, Version: d.opts.Version, TLS: d.opts.TLS, Logger: d.opts.Logger,
 	})
 }

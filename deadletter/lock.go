@@ -9,9 +9,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -61,14 +63,15 @@ func (e *LockedError) Error() string {
 type locks struct {
 	pool                       *pgxpool.Pool
 	lease                      time.Duration
+	logger                     zerolog.Logger
 	take, renew, release, read string
 }
 
-func newLocks(pool *pgxpool.Pool, schema string, lease time.Duration) locks {
+func newLocks(o Options) locks {
 	return locks{
-		pool: pool, lease: lease,
-		take: takeLockSQL.In(schema), renew: renewLockSQL.In(schema),
-		release: releaseLockSQL.In(schema), read: readLockSQL.In(schema),
+		pool: o.Pool, lease: o.Lease, logger: o.Logger,
+		take: takeLockSQL.In(o.Schema), renew: renewLockSQL.In(o.Schema),
+		release: releaseLockSQL.In(o.Schema), read: readLockSQL.In(o.Schema),
 	}
 }
 
@@ -145,6 +148,7 @@ func (l locks) hold(ctx context.Context, queue string, token uuid.UUID, since ti
 // was sent: so this holder has stopped before another can begin.
 func (l *lock) keep(ctx context.Context, renewed time.Time) {
 	defer close(l.done)
+	defer telemetry.FatalOnPanic(l.logger)
 	ticker := time.NewTicker(l.lease / 6)
 	defer ticker.Stop()
 	for {

@@ -37,6 +37,7 @@ func (s *session) startRecording(ctx context.Context) {
 		}
 	}
 	go func() {
+		defer telemetry.FatalOnPanic(s.d.opts.Logger)
 		entries := make([]audit.Entry, len(batch))
 		for i := range batch {
 			entries[i] = batch[i].entry()

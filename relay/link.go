@@ -8,7 +8,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
 	"github.com/surefoot-mq/surefoot/internal/pause"
@@ -27,7 +26,6 @@ const (
 // so that what closes a channel stays with the shard that caused it, and holds its fence through it.
 type link struct {
 	options rabbit.Options
-	logger  zerolog.Logger
 	status  func(error)
 
 	mu      sync.Mutex
@@ -36,8 +34,8 @@ type link struct {
 	changed chan struct{} // closed and replaced at every change
 }
 
-func newLink(o rabbit.Options, logger zerolog.Logger, status func(error)) *link {
-	return &link{options: o, logger: logger, status: status, changed: make(chan struct{})}
+func newLink(o rabbit.Options, status func(error)) *link {
+	return &link{options: o, status: status, changed: make(chan struct{})}
 }
 
 // use counts a shard in (1) or out (-1).
@@ -79,7 +77,7 @@ func (l *link) run(ctx context.Context) {
 			cancel()
 		})
 		err := rabbit.Supervise(session, rabbit.SuperviseOptions{
-			Options: l.options, Logger: &l.logger, BackoffMax: 2 * time.Second, OnState: l.status,
+			Options: l.options, BackoffMax: 2 * time.Second, OnState: l.status,
 		}, l.session)
 		cancel()
 		idle.Wait()

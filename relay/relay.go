@@ -98,7 +98,7 @@ func (r *Relay) prepare(work context.Context) {
 	r.links = nil
 	for i := range r.opts.Connections {
 		name := fmt.Sprintf("broker connection %d", i+1)
-		r.links = append(r.links, newLink(r.opts.brokerOptions(i), r.opts.Logger, func(err error) { r.health.set(name, err) }))
+		r.links = append(r.links, newLink(r.opts.brokerOptions(i), func(err error) { r.health.set(name, err) }))
 	}
 }
 

@@ -51,7 +51,7 @@ func New(opts Options) (*Topology, error) {
 }
 
 func (t *Topology) connection() rabbit.Options {
-	return rabbit.Options{URL: t.opts.URL, Role: "topology", Host: t.opts.Host, Version: t.opts.Version, TLS: t.opts.TLS}
+	return rabbit.Options{URL: t.opts.URL, Role: "topology", Host: t.opts.Host, Version: t.opts.Version, TLS: t.opts.TLS, Logger: t.opts.Logger}
 }
 
 // Plan says what an apply would change. It needs the management API: without it the error wraps ErrManagement.

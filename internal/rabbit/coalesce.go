@@ -4,6 +4,10 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // coalesceLimit bounds the bytes that wait for the flusher; a writer beyond it waits, which is the back-pressure.
@@ -29,10 +33,13 @@ type coalescer struct {
 	flushed chan struct{} // closed when the flusher has ended
 }
 
-func newCoalescer(conn *deadlineConn) *coalescer {
+func newCoalescer(conn *deadlineConn, logger zerolog.Logger) *coalescer {
 	c := &coalescer{deadlineConn: conn, flushed: make(chan struct{})}
 	c.changed.L = &c.mu
-	go c.flush()
+	go func() {
+		defer telemetry.FatalOnPanic(logger)
+		c.flush()
+	}()
 	return c
 }
 

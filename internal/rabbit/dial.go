@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // Dial connects, within DialTimeout and ctx. The connection's life does not depend on ctx afterwards; the caller closes it.
@@ -37,7 +39,10 @@ func newConn(opts Options, uri amqp.URI, conn *amqp.Connection, w wire) *Conn {
 	}
 	closes := conn.NotifyClose(make(chan *amqp.Error, 1))
 	blocks := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
-	go c.watch(closes, blocks)
+	go func() {
+		defer telemetry.FatalOnPanic(opts.Logger)
+		c.watch(closes, blocks)
+	}()
 	return c
 }
 
@@ -98,7 +103,7 @@ func connect(ctx context.Context, opts Options, network, addr string) (netWire, 
 	}
 	bounded := newDeadlineConn(socket, opts.WriteTimeout)
 	if opts.Coalesce {
-		return newCoalescer(bounded), nil
+		return newCoalescer(bounded, opts.Logger), nil
 	}
 	return bounded, nil
 }

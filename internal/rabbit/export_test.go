@@ -3,6 +3,8 @@ package rabbit
 import (
 	"net"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // WithHeartbeat is what Dial makes of a URL.
@@ -24,7 +26,7 @@ func (w exportedWire) WriteError() error { return w.writeError() }
 func NewWire(conn net.Conn, timeout time.Duration, coalesce bool) Wire {
 	bounded := newDeadlineConn(conn, timeout)
 	if coalesce {
-		return exportedWire{newCoalescer(bounded)}
+		return exportedWire{newCoalescer(bounded, zerolog.Nop())}
 	}
 	return exportedWire{bounded}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rs/zerolog"
 )
 
 // Options say how to reach the broker and who is calling.
@@ -30,6 +32,8 @@ type Options struct {
 	Coalesce bool
 	// TLS is used for amqps URLs, cloned for every dial; default: from the URL's parameters.
 	TLS *tls.Config
+	// Logger gets a line when a session fails for a new reason, when the broker is reachable again, and for a panic; default none, and standard error for a panic.
+	Logger zerolog.Logger
 }
 
 func (o Options) withDefaults() Options {

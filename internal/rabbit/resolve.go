@@ -5,6 +5,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // stragglerInterval is how often all flights are looked at while the oldest has no confirm: often enough that a slow queue does not delay
@@ -18,6 +20,7 @@ const (
 // resolve gives every flight its outcome. It waits for the oldest one's confirm, and ends when the channel is over and nothing flies.
 func (p *Publisher) resolve() {
 	defer close(p.done)
+	defer telemetry.FatalOnPanic(p.conn.opts.Logger)
 	stragglers := time.NewTimer(stragglerInterval)
 	defer stragglers.Stop()
 	for {

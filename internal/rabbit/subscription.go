@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // ErrServerCancelled says that the broker cancelled the subscription: queue deleted, its leader lost, or consumer timeout (4.3).
@@ -94,6 +96,7 @@ func subscribe(ctx context.Context, channel *Channel, opts ConsumeOptions) (from
 
 // run hands deliveries on until the subscription ends. After Cancel there are none any more, but settling goes on.
 func (s *Subscription) run(from source) {
+	defer telemetry.FatalOnPanic(s.channel.conn.opts.Logger)
 	end := s.forward(from)
 	if end != nil {
 		s.end(end) // before the deliveries close, so that who sees them closed finds Err set

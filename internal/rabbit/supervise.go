@@ -15,8 +15,6 @@ import (
 type SuperviseOptions struct {
 	// Options of each connection; required.
 	Options Options
-	// Logger gets a line when a session fails for a new reason and when the broker is reachable again; default no log.
-	Logger *zerolog.Logger
 	// BackoffMin is the longest wait after the first failure; it doubles with each further one; default 100 ms.
 	BackoffMin time.Duration
 	// BackoffMax bounds the wait; default 10 s.
@@ -53,10 +51,6 @@ func (o SuperviseOptions) withDefaults() SuperviseOptions {
 	o.BackoffMin = cmp.Or(o.BackoffMin, 100*time.Millisecond)
 	o.BackoffMax = cmp.Or(o.BackoffMax, 10*time.Second)
 	o.HealthyAfter = cmp.Or(o.HealthyAfter, 30*time.Second)
-	if o.Logger == nil {
-		nop := zerolog.Nop()
-		o.Logger = &nop
-	}
 	if o.OnState == nil {
 		o.OnState = func(error) {}
 	}
@@ -79,7 +73,7 @@ func (s *supervisor) once(ctx context.Context, session func(context.Context, *Co
 	s.connected(conn)
 	defer func() {
 		if err := conn.Close(); err != nil {
-			s.opts.Logger.Debug().Err(err).Msg("broker connection not closed cleanly")
+			s.opts.Options.Logger.Debug().Err(err).Msg("broker connection not closed cleanly")
 		}
 	}()
 	return session(ctx, conn)
@@ -90,7 +84,7 @@ func (s *supervisor) connected(conn *Conn) {
 	if s.unreachable {
 		level = zerolog.InfoLevel
 	}
-	s.opts.Logger.WithLevel(level).Str("role", s.opts.Options.Role).Str("broker", conn.Address()).Stringer("version", conn.ServerVersion()).Msg("connected to broker")
+	s.opts.Options.Logger.WithLevel(level).Str("role", s.opts.Options.Role).Str("broker", conn.Address()).Stringer("version", conn.ServerVersion()).Msg("connected to broker")
 	s.unreachable = false
 	s.opts.OnState(nil)
 }
@@ -99,7 +93,7 @@ func (s *supervisor) connected(conn *Conn) {
 func (s *supervisor) report(err error) {
 	s.failures++
 	if text := err.Error(); text != s.logged {
-		s.opts.Logger.Warn().Err(err).Str("role", s.opts.Options.Role).Msg("broker session failed, retrying")
+		s.opts.Options.Logger.Warn().Err(err).Str("role", s.opts.Options.Role).Msg("broker session failed, retrying")
 		s.logged = text
 	}
 	s.opts.OnState(err)

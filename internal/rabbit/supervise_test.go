@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 )
 
-// states remembers what OnState was told, in order; equal neighbours count once.
+// states remembers what OnState was told, in order.
 type states struct {
 	mu  sync.Mutex
 	all []string
@@ -29,15 +30,13 @@ func (s *states) note(err error) {
 	if err != nil {
 		state = "down"
 	}
-	if len(s.all) == 0 || s.all[len(s.all)-1] != state {
-		s.all = append(s.all, state)
-	}
+	s.all = append(s.all, state)
 }
 
 func (s *states) list() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]string(nil), s.all...)
+	return slices.Clone(s.all)
 }
 
 // The broker goes and comes back: the session is run anew each time, by itself, and the log tells it once.
@@ -53,7 +52,7 @@ func TestASessionOutlivesTheBrokersAbsence(t *testing.T) {
 	finished := make(chan error, 1)
 	go func() {
 		finished <- rabbit.Supervise(ctx, rabbit.SuperviseOptions{
-			Options: rabbit.Options{URL: network.Through(t, broker.URL), Role: "test"}, Logger: &logger,
+			Options:    rabbit.Options{URL: network.Through(t, broker.URL), Role: "test", Logger: logger},
 			BackoffMin: time.Millisecond, BackoffMax: 20 * time.Millisecond, OnState: seen.note,
 		}, func(ctx context.Context, conn *rabbit.Conn) error {
 			select {
@@ -71,7 +70,7 @@ func TestASessionOutlivesTheBrokersAbsence(t *testing.T) {
 	}()
 	first := <-sessions
 	network.Cut()
-	testkit.Eventually(t, soon, "many failed dials", func() bool { return len(seen.list()) == 2 })
+	testkit.Eventually(t, soon, "many failed dials", func() bool { return len(seen.list()) > 5 })
 	network.Heal(t)
 	second := <-sessions
 	require.NotSame(t, first, second, "a new connection")
@@ -80,7 +79,7 @@ func TestASessionOutlivesTheBrokersAbsence(t *testing.T) {
 	cancel()
 	require.NoError(t, <-finished)
 	require.ErrorIs(t, second.Err(), rabbit.ErrClosed, "closed with the session")
-	require.Equal(t, []string{"up", "down", "up"}, seen.list())
+	require.Equal(t, []string{"up", "down", "up"}, slices.Compact(seen.list()))
 	require.LessOrEqual(t, bytes.Count(log.Bytes(), []byte("broker session failed")), 3, "lost, refused; never every retry: %s", log.String())
 	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte(`"level":"info"`)), "%s", log.String())
 	require.NotContains(t, log.String(), password(t, broker.URL))

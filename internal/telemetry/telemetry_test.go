@@ -181,10 +181,3 @@ surefoot_pool_connections{pool="relay",state="idle"} 0
 surefoot_pool_connections{pool="relay",state="max"} 7
 `), "surefoot_pool_connections"))
 }
-
-func TestNoPanicNoExit(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	func() { defer telemetry.FatalOnPanic(zerolog.New(&out)) }()
-	require.Empty(t, out.String())
-}
