@@ -19,7 +19,7 @@ func FatalOnPanic(logger zerolog.Logger) {
 	if cause := recover(); cause != nil {
 		text := fmt.Sprint(cause)
 		text = text[:min(len(text), maxPanic)]
-		if !logger.WithLevel(zerolog.FatalLevel).Enabled() {
+		if !logger.WithLevel(zerolog.FatalLevel).Enabled() { //nolint:zerologlint // asks only, sends nothing
 			logger = zerolog.New(os.Stderr)
 		}
 		logger.Fatal().Str("panic", text).Bytes(FieldStack, debug.Stack()).Msg("panic outside a handler")
