@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 )
 
@@ -175,4 +177,49 @@ func example(ctx context.Context, tx pgx.Tx, pool *pgxpool.Pool, orderID, amqpUR
 	build.Dir = ".."
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
+}
+
+// What docs/sql.md shows is what PostgreSQL takes, and its table has every argument of the function.
+func TestTheSQLExamplesRun(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("sql.md")
+	require.NoError(t, err)
+	db := testkit.Database(t)
+	_, err = pg.Migrate(t.Context(), pg.MigrateOptions{URL: db.URL, Schema: db.Schema})
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), `CREATE TABLE `+db.Schema+`.orders (id integer, status text)`)
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, blocks, 2)
+	for _, block := range blocks {
+		sql := strings.NewReplacer("surefoot.", db.Schema+".", "SCHEMA surefoot", "SCHEMA "+db.Schema, "UPDATE orders", "UPDATE "+db.Schema+".orders",
+			"TO app", "TO CURRENT_USER").Replace(block[1])
+		_, err := db.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err, sql)
+	}
+	var rows int
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+db.Schema+`.outbox WHERE key = '42'`).Scan(&rows))
+	require.Equal(t, 1, rows)
+	var arguments []string
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT proargnames FROM pg_proc WHERE oid = '`+db.Schema+`.enqueue'::regproc`).Scan(&arguments))
+	for _, argument := range arguments {
+		require.Contains(t, string(text), "`"+argument, "docs/sql.md has every argument of enqueue")
+	}
+}
+
+// Every configuration that the documents show is one that Surefoot takes.
+func TestTheConfigurationExamplesLoad(t *testing.T) {
+	t.Parallel()
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
+	seen := 0
+	for name, text := range documents(t) {
+		for _, found := range block.FindAllStringSubmatch(text, -1) {
+			indent := found[1][:len(found[1])-len(strings.TrimLeft(found[1], " "))]
+			yaml := strings.ReplaceAll("\n"+found[1], "\n"+indent, "\n")
+			_, err := config.Load(config.Sources{Path: name, ReadFile: func(string) ([]byte, error) { return []byte(yaml), nil }})
+			require.NoError(t, err, "%s", yaml)
+			seen++
+		}
+	}
+	require.GreaterOrEqual(t, seen, 2)
 }

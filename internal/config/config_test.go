@@ -90,7 +90,7 @@ func TestPrecedence(t *testing.T) {
 
 func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/surefoot.yaml")
+	text, err := os.ReadFile("../../docs/surefoot.yaml")
 	require.NoError(t, err)
 	got, err := load(string(text))
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 			require.Contains(t, string(text), "\n  # "+key[strings.Index(key, ".")+1:]+": ")
 			continue
 		}
-		require.True(t, contains(documented, strings.Split(key, ".")), "%s is not in testdata/surefoot.yaml", key)
+		require.True(t, contains(documented, strings.Split(key, ".")), "%s is not in docs/surefoot.yaml", key)
 	}
 	got.Database.URL, got.AMQP.URL, got.AMQP.ManagementURL = "", "", ""
 	got.Watchdog.Rules, got.Topology = nil, topology.Spec{}
@@ -150,7 +150,7 @@ func keys(of reflect.Type, path string) []string {
 
 func TestEveryDocumentedListArrives(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("testdata/surefoot.yaml")
+	text, err := os.ReadFile("../../docs/surefoot.yaml")
 	require.NoError(t, err)
 	got, err := load(string(text))
 	require.NoError(t, err)

@@ -6,6 +6,6 @@
 // cannot be read. No fault, and no value of this package when printed, shows a password.
 //
 // To add a key: give the section's struct a field with a yaml tag, its default in [Default], its check in
-// the section's check method, and a line in testdata/surefoot.yaml, which documents every key. Each key
+// the section's check method, and a line in docs/surefoot.yaml, which documents every key. Each key
 // outside lists and maps can also be set by the environment: relay.lease is SUREFOOT_RELAY_LEASE.
 package config

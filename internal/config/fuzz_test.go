@@ -10,7 +10,7 @@ import (
 
 // FuzzLoad looks for files that crash the reader, hang it, or make it show the secret that they hold.
 func FuzzLoad(f *testing.F) {
-	example, err := os.ReadFile("testdata/surefoot.yaml")
+	example, err := os.ReadFile("../../docs/surefoot.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}
