@@ -28,6 +28,7 @@ type Consumer struct {
 	metrics *metrics
 	health  *health
 	inbox   *inbox
+	handle  Handler // of one message in a transaction
 	mover   *mover
 	pauses  *pauseWatch
 
@@ -63,6 +64,7 @@ func New(o Options) (*Consumer, error) {
 	h := newHealth(o.Ready, errConnecting)
 	return &Consumer{
 		opts: o, log: log, metrics: m, health: h,
+		handle:          o.single(),
 		management:      management,
 		inbox:           newInbox(o.Pool, o.Schema),
 		mover:           newMover(o.connection("consumer-publish", log), h),

@@ -17,6 +17,7 @@ const (
 	actAck                     // handled, or moved with a confirmed copy
 	actReturn                  // back to the queue, uncounted
 	actHold                    // kept unacknowledged, to be tried again here
+	actSingly                  // the same, because its batch failed: in a transaction of its own
 	actRetry                   // a counted copy goes to the retry tier
 	actDead                    // a copy goes to the dead-letter queue
 	actDiscarded               // rejected: the broker's own dead-lettering moves it

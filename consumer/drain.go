@@ -40,8 +40,8 @@ func (l *loop) finishRunning() bool {
 	}
 	for l.queue.running > 0 {
 		select {
-		case out := <-l.outcomes:
-			l.settle(out)
+		case outs := <-l.outcomes:
+			l.settle(outs)
 			if l.c.opts.Ordering != OrderLanes {
 				l.giveBackWaiting() // it was held
 			}

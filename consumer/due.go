@@ -73,6 +73,9 @@ func (l *loop) wakeAt(now time.Time) time.Time {
 			earlier(due)
 		}
 	}
+	if !l.filling.IsZero() {
+		earlier(l.filling)
+	}
 	if l.suspension.active && l.suspension.probing == nil && len(l.queue.waiting) > 0 {
 		earlier(l.suspension.until)
 	}

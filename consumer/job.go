@@ -32,9 +32,10 @@ type job struct {
 	tried    time.Time // when it last began, zero: never
 	effect   bool      // a plain handler has done its work; only the inbox row is missing
 	renew    bool      // held for too long: put off instead of run
+	single   bool      // ran in a batch that failed or was held: not in a batch again
 }
 
-// outcome is what became of a job's run: actDrop, actAck, actReturn, actHold or actDiscarded.
+// outcome is what became of a job's run: actDrop, actAck, actReturn, actHold, actSingly or actDiscarded.
 type outcome struct {
 	job    *job
 	action action

@@ -23,8 +23,9 @@ type loop struct {
 	old        []*intake // receive no more, but something of theirs is still held
 	queue      *queue
 	suspension suspension
-	innocent   bool // a message that is no suspect has come
-	outcomes   chan outcome
+	innocent   bool      // a message that is no suspect has come
+	filling    time.Time // until when a batch waits for more; zero: none does
+	outcomes   chan []outcome
 	gone       chan struct{} // closed when nobody receives outcomes any more
 	timer      *time.Timer
 }
@@ -32,7 +33,7 @@ type loop struct {
 func (c *Consumer) newLoop(conn *rabbit.Conn) *loop {
 	return &loop{
 		c: c, conn: conn, queue: newQueue(c.opts.Ordering), suspension: suspension{health: c.health},
-		outcomes: make(chan outcome, c.opts.Concurrency), gone: make(chan struct{}), timer: time.NewTimer(time.Hour),
+		outcomes: make(chan []outcome, c.opts.Concurrency), gone: make(chan struct{}), timer: time.NewTimer(time.Hour),
 	}
 }
 
@@ -70,8 +71,8 @@ func (l *loop) turn(ctx context.Context, paused <-chan struct{}) error {
 			return l.in.sub.Err()
 		}
 		return l.take(ctx, d)
-	case out := <-l.outcomes:
-		l.settle(out)
+	case outs := <-l.outcomes:
+		l.settle(outs)
 		return l.tidy(ctx)
 	case <-l.timer.C:
 		return l.tick(ctx, time.Now())
@@ -169,17 +170,18 @@ func (l *loop) cancel(ctx context.Context) error {
 
 // startAll starts what may start.
 func (l *loop) startAll() {
+	l.filling = time.Time{}
 	for !l.c.pauses.paused() {
 		if len(l.queue.waiting) == 0 || len(l.c.slots) == cap(l.c.slots) {
 			return
 		}
-		j := l.next(time.Now())
-		if j == nil {
+		jobs := l.gather(time.Now())
+		if len(jobs) == 0 {
 			return
 		}
 		select {
 		case l.c.slots <- struct{}{}:
-			l.start(j)
+			l.start(jobs...)
 		default:
 			return
 		}
@@ -198,19 +200,45 @@ func (l *loop) next(now time.Time) *job {
 	return j
 }
 
-func (l *loop) start(j *job) {
-	l.queue.start(j)
-	l.c.metrics.running.Inc()
-	l.c.spawn(func() { l.c.work(j, l.outcomes, l.gone) })
+// start gives one place to jobs that run together.
+func (l *loop) start(jobs ...*job) {
+	for _, j := range jobs {
+		l.queue.start(j)
+		l.c.metrics.running.Inc()
+	}
+	if len(jobs) == 1 {
+		l.c.spawn(func() { l.c.work(jobs[0], l.outcomes, l.gone) })
+		return
+	}
+	l.c.spawn(func() { l.c.workBatch(jobs, l.outcomes, l.gone) })
 }
 
-// settle answers the end of a job.
-func (l *loop) settle(out outcome) {
-	l.queue.ended(out.job)
-	l.c.metrics.running.Dec()
+// settle answers the end of jobs that ran together. Acknowledgements wait until the last is settled, so that one
+// can stand for all.
+func (l *loop) settle(outs []outcome) {
+	for _, out := range outs {
+		l.queue.ended(out.job)
+		l.c.metrics.running.Dec()
+	}
 	now := time.Now()
-	if out.action == actHold {
+	for _, out := range outs {
+		l.conclude(out, now)
+	}
+	for _, out := range outs {
+		if acks := out.job.from.acks; acks.done > 0 && (l.queue.running == 0 || acks.done >= acks.limit) {
+			acks.flush()
+			_ = l.c.opts.step("after-ack")
+		}
+	}
+}
+
+// conclude answers the end of one job.
+func (l *loop) conclude(out outcome, now time.Time) {
+	if out.action == actHold || out.action == actSingly {
+		out.job.single = true
 		l.queue.back(out.job)
+	}
+	if out.action == actHold {
 		l.suspension.begin(out, now)
 		return
 	}
@@ -222,14 +250,10 @@ func (l *loop) settle(out outcome) {
 	switch out.action {
 	case actAck:
 		acks.finish(tag, now)
-		if at, _ := acks.due(); l.queue.running == 0 || !at.After(now) && acks.done >= acks.limit {
-			acks.flush()
-			_ = l.c.opts.step("after-ack")
-		}
 	case actReturn:
 		acks.giveBack(tag)
 	case actDiscarded:
 		acks.discard(tag)
-	case actDrop, actHold, actRetry, actDead: // it stays unacknowledged
+	case actDrop, actHold, actSingly, actRetry, actDead: // it stays unacknowledged
 	}
 }

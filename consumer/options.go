@@ -43,10 +43,18 @@ type Options struct {
 	Queue string
 	// Name under which the inbox remembers messages; all replicas share it. Default: Queue.
 	Name string
-	// Handler handles messages in a transaction. Exactly one of Handler and Plain is required.
+	// Handler handles messages in a transaction. Exactly one of Handler, Plain and Batch is required.
 	Handler Handler
 	// Plain handles messages without a transaction.
 	Plain PlainHandler
+	// Batch handles several messages in one transaction.
+	Batch BatchHandler
+	// BatchSize is the most messages that Batch gets, at most Prefetch. A Prefetch of several times that lets one batch
+	// arrive while others run. Default: Prefetch, at most 100.
+	BatchSize int
+	// BatchWait is how long the first message of a batch waits for others, at most 1 min. It does not wait when none can
+	// come, because Prefetch are held. Default: 5 ms.
+	BatchWait time.Duration
 	// URL of the broker, amqp:// or amqps://. Two connections are made: one consumes, one publishes. Required.
 	URL string
 	// Pool of the database that holds the inbox; the caller closes it after Run. It must offer at least
@@ -70,7 +78,8 @@ type Options struct {
 	Prefetch int
 	// Concurrency is the most handlers at a time, at most Prefetch. Default: Prefetch.
 	Concurrency int
-	// Timeout is a message's deadline in the handler, tries after a deadlock included. Default: 30 s.
+	// Timeout is a message's deadline in the handler, tries after a deadlock included, and that of a whole batch. After
+	// a batch that failed each message has its own. Default: 30 s.
 	Timeout time.Duration
 	// Ordering of messages of one key. Default: OrderNone.
 	Ordering Ordering
@@ -114,6 +123,8 @@ func (o Options) withDefaults() Options {
 	o.MaxAttempts = cmp.Or(o.MaxAttempts, 5)
 	o.Prefetch = cmp.Or(o.Prefetch, 10)
 	o.Concurrency = cmp.Or(o.Concurrency, o.Prefetch)
+	o.BatchSize = cmp.Or(o.BatchSize, min(o.Prefetch, 100))
+	o.BatchWait = cmp.Or(o.BatchWait, 5*time.Millisecond)
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.Ordering = cmp.Or(o.Ordering, OrderNone)
 	o.Drain = cmp.Or(o.Drain, 15*time.Second)
@@ -146,7 +157,9 @@ func (o Options) validate() error {
 		}
 	}
 	fault(o.Queue == "", "Queue is empty; name the queue to consume from")
-	fault((o.Handler == nil) == (o.Plain == nil), "set exactly one of Handler and Plain")
+	fault(!o.oneHandler(), "set exactly one of Handler, Plain and Batch")
+	fault(o.Batch != nil && (o.BatchSize < 1 || o.BatchSize > o.Prefetch), "BatchSize is %d; use 1 to Prefetch (%d)", o.BatchSize, o.Prefetch)
+	fault(o.BatchWait < 0 || o.BatchWait > time.Minute, "BatchWait is %s; use up to 1m", o.BatchWait)
 	fault(o.Pool == nil, "Pool is nil; the inbox needs a database")
 	fault(o.MaxAttempts < 1, "MaxAttempts is %d; use at least 1", o.MaxAttempts)
 	fault(o.Prefetch < 1 || o.Prefetch > 65535, "Prefetch is %d; use 1 to 65535", o.Prefetch)
@@ -157,6 +170,16 @@ func (o Options) validate() error {
 	fault(o.PausePoll < 0 || o.PausePoll > 5*time.Second, "PausePoll is %s; use up to 5s, within which a pause must be obeyed", o.PausePoll)
 	faults = append(faults, o.validateTimes(), o.validateRetry(), pg.CheckSchema(o.Schema), o.connection("consumer", o.Logger).Validate())
 	return errors.Join(faults...)
+}
+
+func (o Options) oneHandler() bool {
+	n := 0
+	for _, set := range []bool{o.Handler != nil, o.Plain != nil, o.Batch != nil} {
+		if set {
+			n++
+		}
+	}
+	return n == 1
 }
 
 func (o Options) validateTimes() error {
@@ -170,13 +193,18 @@ func (o Options) validateTimes() error {
 	if o.Prefetch < 1 || o.Concurrency < 1 {
 		return nil
 	}
-	turns := (o.Prefetch + o.Concurrency - 1) / o.Concurrency
+	turns := ceil(o.Prefetch, o.Concurrency)
+	if o.Batch != nil { // all of them late in their batches, and late again alone
+		turns += ceil(o.Prefetch, o.Concurrency*max(o.BatchSize, 1))
+	}
 	if longest := time.Duration(turns) * o.Timeout; longest > consumerTimeout {
 		return fmt.Errorf("consumer: %d held messages, %d at a time, of %s each can take %s; the broker takes unacknowledged ones back after 30m: "+
 			"lower Timeout or Prefetch, or raise Concurrency", o.Prefetch, o.Concurrency, o.Timeout, longest)
 	}
 	return nil
 }
+
+func ceil(n, by int) int { return (n + by - 1) / by }
 
 func (o Options) validateRetry() error {
 	if len(o.Retry) == 0 {

@@ -18,9 +18,9 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
-// work processes a job in a goroutine of its own and sends exactly one outcome, also when the handler ends its
+// work processes a job in a goroutine of its own and reports exactly one outcome, also when the handler ends its
 // goroutine (runtime.Goexit).
-func (c *Consumer) work(j *job, outcomes chan<- outcome, gone <-chan struct{}) {
+func (c *Consumer) work(j *job, outcomes chan<- []outcome, gone <-chan struct{}) {
 	defer telemetry.FatalOnPanic(c.log)
 	out := outcome{job: j, action: actDrop}
 	ended := false
@@ -28,15 +28,20 @@ func (c *Consumer) work(j *job, outcomes chan<- outcome, gone <-chan struct{}) {
 		if !ended {
 			out = c.fail(j, ClassPanic, 0, &PanicError{Value: "the handler ended its goroutine (runtime.Goexit)"})
 		}
-		<-c.slots
-		select {
-		case outcomes <- out:
-		case <-gone:
-			c.wake()
-		}
+		c.report([]outcome{out}, outcomes, gone)
 	}()
 	out = c.process(j)
 	ended = true
+}
+
+// report leaves the place of a handler and sends what became of its jobs.
+func (c *Consumer) report(outs []outcome, outcomes chan<- []outcome, gone <-chan struct{}) {
+	<-c.slots
+	select {
+	case outcomes <- outs:
+	case <-gone:
+		c.wake()
+	}
 }
 
 // wake tells the present loop that a job of an earlier one has left its place.
@@ -77,7 +82,7 @@ func (c *Consumer) process(j *job) outcome {
 // done is the end of a message that was handled, now or before. A plain handler's mark is cleared here; a
 // transaction has done that itself.
 func (c *Consumer) done(j *job, result string) outcome {
-	if result == "duplicate" || c.opts.Handler == nil {
+	if result == "duplicate" || c.opts.Plain != nil {
 		c.cleared(j, true)
 	}
 	if err := c.opts.step("after-commit"); err != nil {
@@ -117,7 +122,7 @@ func (c *Consumer) fail(j *job, class resilience.Class, crashes int, err error) 
 		return outcome{job: j, action: actHold, err: err, delay: v.delay}
 	case actDead:
 		return c.bury(j, err, v)
-	case actRetry, actDrop, actAck, actDiscarded: // judge gives no other than the first
+	case actRetry, actDrop, actAck, actSingly, actDiscarded: // judge gives no other than the first
 	}
 	return c.retry(j, err, v)
 }

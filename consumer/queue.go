@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -21,7 +22,9 @@ func (q *queue) add(j *job) { q.waiting = append(q.waiting, j) }
 
 // back puts a job that was held to its old place: before everything that was received later.
 func (q *queue) back(j *job) {
-	at, _ := slices.BinarySearchFunc(q.waiting, j, func(a, b *job) int { return a.received.Compare(b.received) })
+	at, _ := slices.BinarySearchFunc(q.waiting, j, func(a, b *job) int {
+		return cmp.Or(a.received.Compare(b.received), cmp.Compare(a.delivery.DeliveryTag, b.delivery.DeliveryTag))
+	})
 	q.waiting = slices.Insert(q.waiting, at, j)
 }
 

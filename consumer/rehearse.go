@@ -103,7 +103,7 @@ func (c *Consumer) rehearsed(j *job, class resilience.Class, err error) Rehearsa
 		r.Fate, r.Delay = Held, v.delay
 	case actDead:
 		r.Fate, r.Queue = Dead, c.opts.DeadLetters
-	case actRetry, actDrop, actAck, actDiscarded:
+	case actRetry, actDrop, actAck, actSingly, actDiscarded:
 		tier, _ := tierFor(c.opts.Retry, v.attempts, v.delay)
 		r.Fate, r.Queue, r.Delay = Retried, tier.Queue, max(tier.Delay, v.delay)
 	}

@@ -38,7 +38,7 @@ func (c *Consumer) attempt(ctx context.Context, j *job) (resilience.Class, int, 
 		}
 	}
 	defer c.measure(time.Now())
-	err = c.tries(message.NewContext(ctx, j.msg), j)
+	err = c.tries(ctx, j)
 	return c.opts.classOf(ctx, err), crashes, err
 }
 
@@ -69,11 +69,11 @@ func (c *Consumer) tries(ctx context.Context, j *job) error {
 
 // once runs the handler once. errDuplicate says that there was nothing to do.
 func (c *Consumer) once(ctx context.Context, j *job) error {
-	if c.opts.Handler == nil {
+	if c.opts.Plain != nil {
 		return c.plain(ctx, j)
 	}
 	return c.inbox.inTx(ctx, j.inboxKey(), func(tx pgx.Tx) error {
-		if err := guard(func() error { return c.opts.Handler(ctx, tx, j.msg) }); err != nil {
+		if err := guard(func() error { return c.handle(ctx, tx, j.msg) }); err != nil {
 			return err
 		}
 		if j.suspect {
@@ -113,7 +113,7 @@ func (c *Consumer) plainOnce(ctx context.Context, j *job) error {
 			return errDuplicate
 		}
 	}
-	return guard(func() error { return c.opts.Plain(ctx, j.msg) })
+	return guard(func() error { return c.opts.Plain(message.NewContext(ctx, j.msg), j.msg) })
 }
 
 // guard turns a panic into an error with the stack.

@@ -1,0 +1,249 @@
+package consumer
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+// BatchHandler handles several messages in one transaction, under the rules of a [Handler]: what it writes through tx
+// is committed together with the inbox rows of all of them, or not at all. msgs are those that were not handled before,
+// at least one, each id once, in the order of delivery.
+//
+// When it returns an error or panics, the transaction is rolled back, and each message is handled singly: by the same
+// handler, with a slice of one, in a transaction of its own. Only that run counts as an attempt. So a handler must do
+// for a message alone what it does for it among others.
+//
+// ctx carries no message, for there is no one cause of an event: call message.NewContext for each Enqueue, or use
+// [Each]. [Middleware] wraps a Handler; to use it here, give the chain to Each.
+type BatchHandler func(ctx context.Context, tx pgx.Tx, msgs []message.Message) error
+
+// Each makes a batch handler of h, which it calls for one message after the other, up to the first error. The messages
+// then share the transaction, its commit and the statement for their inbox rows.
+func Each(h Handler) BatchHandler {
+	return func(ctx context.Context, tx pgx.Tx, msgs []message.Message) error {
+		for _, m := range msgs {
+			if err := h(message.NewContext(ctx, m), tx, m); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// single is the handler of one message in a transaction.
+func (o Options) single() Handler {
+	if o.Batch == nil {
+		return Each(o.Handler).one
+	}
+	return o.Batch.one
+}
+
+func (h BatchHandler) one(ctx context.Context, tx pgx.Tx, m message.Message) error {
+	return h(ctx, tx, []message.Message{m})
+}
+
+// insertAllSQL writes the rows in the order of their ids, so that two replicas with the same messages wait for each
+// other in one direction only. A row of another transaction that is still open is waited for. What was there already,
+// or comes twice, is not returned.
+const insertAllSQL pg.SQL = `
+INSERT INTO @schema@.inbox (consumer, message) SELECT $1, m FROM unnest($2::uuid[]) AS m ORDER BY m
+ON CONFLICT DO NOTHING RETURNING message`
+
+// insertAll writes the inbox rows of a batch and returns the keys that are new.
+func (b *inbox) insertAll(ctx context.Context, tx pgx.Tx, keys []uuid.UUID) (fresh map[uuid.UUID]bool, err error) {
+	fresh = make(map[uuid.UUID]bool, len(keys))
+	if len(keys) == 0 {
+		return fresh, nil
+	}
+	var key uuid.UUID
+	rows, _ := tx.Query(ctx, insertAllSQL.In(b.schema), b.id, keys) // its error is that of the rows
+	if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { fresh[key] = true; return nil }); err != nil {
+		return nil, &databaseError{"insert inbox rows", err, true}
+	}
+	return fresh, nil
+}
+
+// batch appends the innocent jobs that may run together now, in the order of delivery. Those of one lane stay together:
+// behind one that does not fit, the lane waits.
+func (q *queue) batch(into []*job, limit int, fits func(*job) bool) []*job {
+	var closed map[string]bool
+	for _, j := range q.waiting {
+		if len(into) == limit {
+			break
+		}
+		lane := q.lane(j)
+		switch {
+		case lane != "" && (q.busy[lane] || closed[lane]):
+		case fits(j):
+			into = append(into, j)
+		case lane != "":
+			if closed == nil {
+				closed = map[string]bool{}
+			}
+			closed[lane] = true
+		}
+	}
+	return into
+}
+
+// gather picks the jobs that start together now: one, or a batch. Empty: all must wait, a batch that fills until
+// l.filling.
+func (l *loop) gather(now time.Time) []*job {
+	o := &l.c.opts
+	first := l.next(now)
+	if first == nil {
+		return nil
+	}
+	fits := func(j *job) bool { return l.c.batchable(j, now) }
+	if o.Batch == nil || l.suspension.active || !fits(first) {
+		return []*job{first}
+	}
+	batch := l.queue.batch(make([]*job, 0, min(o.BatchSize, len(l.queue.waiting))), o.BatchSize, fits)
+	if full := batch[0].received.Add(o.BatchWait); len(batch) < o.BatchSize && now.Before(full) && l.in.mayBring() {
+		l.filling = full
+		return nil
+	}
+	return batch
+}
+
+// mayBring says whether the broker can deliver more before something is settled.
+func (in *intake) mayBring() bool { return in.acks.outstanding() < in.prefetch }
+
+// batchable says whether a job may share a transaction: a suspect runs alone, and what is put off, has no id or failed
+// with its batch is handled singly.
+func (c *Consumer) batchable(j *job, now time.Time) bool {
+	return !j.suspect && !j.single && (j.msg.ID != "" || c.opts.AllowNoID) && !notBefore(j.delivery.Headers).After(now)
+}
+
+// workBatch is work for jobs that share a transaction. What ends the goroutine is some handler's doing: alone, the
+// message of that one will do it again.
+func (c *Consumer) workBatch(jobs []*job, outcomes chan<- []outcome, gone <-chan struct{}) {
+	defer telemetry.FatalOnPanic(c.log)
+	outs := all(jobs, outcome{action: actSingly})
+	defer func() { c.report(outs, outcomes, gone) }()
+	outs = c.processBatch(jobs)
+}
+
+// all gives every job the same outcome.
+func all(jobs []*job, out outcome) []outcome {
+	outs := make([]outcome, len(jobs))
+	for i, j := range jobs {
+		outs[i], outs[i].job = out, j
+	}
+	return outs
+}
+
+// processBatch is process for jobs that share a transaction. Only its success is shared; no failure is counted.
+func (c *Consumer) processBatch(jobs []*job) []outcome {
+	if err := c.opts.step("after-deliver"); err != nil {
+		return all(jobs, outcome{action: actDrop})
+	}
+	ctx, span := c.startBatchSpan(jobs)
+	defer span.End()
+	results, class, err := c.attemptBatch(ctx, jobs)
+	if err == nil {
+		outs := make([]outcome, len(jobs))
+		for i, j := range jobs {
+			outs[i] = c.done(j, results[i])
+		}
+		return outs
+	}
+	span.SetStatus(codes.Error, string(class))
+	span.SetAttributes(attribute.String(telemetry.AttrErrorType, string(class)))
+	return c.failBatch(jobs, class, err)
+}
+
+// failBatch decides what the failure of a batch means for each of its jobs.
+func (c *Consumer) failBatch(jobs []*job, class resilience.Class, err error) []outcome {
+	switch v := judge(class, err, 0, c.opts.MaxAttempts); v.action {
+	case actReturn:
+		for _, j := range jobs {
+			c.metrics.settled(j.msg.Type, "returned")
+		}
+		return all(jobs, outcome{action: actReturn})
+	case actHold:
+		return all(jobs, outcome{action: actHold, err: err, delay: v.delay})
+	case actDrop, actAck, actSingly, actRetry, actDead, actDiscarded: // a failure of one of them, or of them together
+	}
+	c.log.Warn().Int("messages", len(jobs)).Str(telemetry.FieldErrorClass, string(class)).
+		Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg("batch failed, its messages are handled singly")
+	return all(jobs, outcome{action: actSingly})
+}
+
+// attemptBatch runs the handler once, under one deadline, and returns the result of each job.
+func (c *Consumer) attemptBatch(ctx context.Context, jobs []*job) ([]string, resilience.Class, error) {
+	leave, err := c.opts.Solo.enter(ctx, false)
+	if err != nil {
+		return nil, resilience.ClassShutdown, err
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	defer c.measure(time.Now())
+	var results []string
+	err = c.inbox.inTx(ctx, nil, func(tx pgx.Tx) (err error) {
+		results, err = c.onceBatch(ctx, tx, jobs)
+		return err
+	})
+	return results, c.opts.classOf(ctx, err), err
+}
+
+// onceBatch writes the inbox rows and runs the handler for those messages that are new.
+func (c *Consumer) onceBatch(ctx context.Context, tx pgx.Tx, jobs []*job) ([]string, error) {
+	fresh, err := c.inbox.insertAll(ctx, tx, keysOf(jobs))
+	if err != nil {
+		return nil, err
+	}
+	results, msgs := make([]string, len(jobs)), make([]message.Message, 0, len(jobs))
+	for i, j := range jobs {
+		if j.inboxKey() != nil && !fresh[j.key] {
+			results[i] = "duplicate"
+			continue
+		}
+		delete(fresh, j.key) // the same id once more in this batch is a duplicate
+		results[i], msgs = "done", append(msgs, j.msg)
+	}
+	if len(msgs) > 0 {
+		if err := guard(func() error { return c.opts.Batch(ctx, tx, msgs) }); err != nil {
+			return nil, err
+		}
+	}
+	return results, c.opts.step("before-commit")
+}
+
+func keysOf(jobs []*job) []uuid.UUID {
+	keys := make([]uuid.UUID, 0, len(jobs))
+	for _, j := range jobs {
+		if key := j.inboxKey(); key != nil {
+			keys = append(keys, *key)
+		}
+	}
+	return keys
+}
+
+// startBatchSpan begins one process span for all, linked to those that created the messages.
+func (c *Consumer) startBatchSpan(jobs []*job) (context.Context, trace.Span) {
+	var links []trace.Link
+	for _, j := range jobs {
+		links = append(links, telemetry.TraceLinks(j.msg.TraceParent, j.msg.TraceState)...)
+	}
+	return otel.Tracer(telemetry.TracerName).Start(c.handlers, telemetry.SpanName(telemetry.OpProcess, c.opts.Queue),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+		trace.WithAttributes(
+			attribute.String(telemetry.AttrSystem, telemetry.SystemRabbitMQ), attribute.String(telemetry.AttrOperationName, telemetry.OpProcess),
+			attribute.String(telemetry.AttrOperationType, telemetry.OpProcess), attribute.String(telemetry.AttrDestination, c.opts.Queue),
+			attribute.Int(telemetry.AttrBatchCount, len(jobs)),
+		))
+}
