@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
@@ -30,18 +31,22 @@ type Depth struct {
 	DLQ     string `json:"dlq"`
 	Owner   string `json:"owner"`
 	Runbook string `json:"runbook"`
-	// Letters is how many are there.
+	// Letters is how many are there, those included that an operation under way holds.
 	Letters int `json:"letters"`
+	// Held is how many of these an operation under way holds, by the management API, whose figure lags by some seconds;
+	// 0 when nobody works on the queue.
+	Held int `json:"held"`
 	// OldestAt is when the letter at the head died; zero when it is not known.
 	OldestAt time.Time `json:"oldest_at,omitzero"`
 	// OldestSeconds is the age of the head, 0 when it is not known.
 	OldestSeconds float64 `json:"oldest_seconds"`
-	// Note says why a figure is missing.
+	// Note says who works on the queue, and why a figure is missing.
 	Note string `json:"note,omitempty"`
 }
 
 // List returns the dead-letter queues by name. The ages come from one look at each head, which is kept for
-// Options.HeadAge; a queue that another operation has is listed without its age.
+// Options.HeadAge. A queue that another operation has is listed without its age and with who that is: what it holds
+// is not ready, so that the queue may look empty to a client that does not ask the lock.
 func (d *DeadLetters) List(ctx context.Context, r ListRequest) (depths []Depth, err error) {
 	conn, err := d.connect(ctx, "dlq")
 	if err != nil {
@@ -87,6 +92,10 @@ func (d *DeadLetters) listed(ctx context.Context, all bool) ([]Queue, error) {
 
 func (d *DeadLetters) depth(ctx context.Context, conn *rabbit.Conn, q Queue, who string) (Depth, error) {
 	depth := Depth{Queue: q.Name, DLQ: DLQ(q.Name), Owner: q.Owner, Runbook: q.Runbook}
+	before, err := d.worker(ctx, depth.DLQ)
+	if err != nil {
+		return depth, err
+	}
 	found, err := inspect(ctx, conn, depth.DLQ)
 	if err = missing(err, depth.DLQ, ErrNoDLQ); errors.Is(err, ErrNoDLQ) {
 		depth.Note = "missing; create it with `surefoot topology apply`"
@@ -95,13 +104,51 @@ func (d *DeadLetters) depth(ctx context.Context, conn *rabbit.Conn, q Queue, who
 	if err != nil {
 		return depth, err
 	}
+	after, err := d.worker(ctx, depth.DLQ) // it may have begun, or ended, around the count
+	if err != nil {
+		return depth, err
+	}
 	depth.Letters = found.Messages
+	if worker := cmp.Or(after, before); worker != nil {
+		d.held(ctx, &depth, *worker)
+		return depth, nil
+	}
 	if found.Messages == 0 {
 		d.heads.forget(depth.DLQ)
 		return depth, nil
 	}
 	err = d.age(ctx, conn, &depth, who)
 	return depth, err
+}
+
+// worker is who has the queue; nil when nobody does.
+func (d *DeadLetters) worker(ctx context.Context, dlq string) (*Holder, error) {
+	holder, err := d.locks.holder(ctx, d.lockName(dlq))
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && holder.expired:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &holder, nil
+}
+
+// held adds what the worker holds, and says who that is.
+func (d *DeadLetters) held(ctx context.Context, depth *Depth, worker Holder) {
+	depth.Note = "in use by " + worker.Who + " (" + worker.Action + " since " + worker.Since.UTC().Format(time.RFC3339) + ")"
+	if d.management == nil {
+		depth.Note += "; what it holds is not counted without the management URL"
+		return
+	}
+	q, err := d.management.Queue(ctx, depth.DLQ)
+	if err != nil {
+		d.opts.Logger.Debug().Err(err).Str("dlq", depth.DLQ).Msg("held letters not counted")
+		depth.Note += "; what it holds could not be counted"
+		return
+	}
+	depth.Held = int(q.Unacknowledged)
+	depth.Letters += depth.Held
+	depth.Note += "; what it holds is counted up to 5 s late"
 }
 
 // age fills in the age of the head, or notes why it is not known.
@@ -113,7 +160,7 @@ func (d *DeadLetters) age(ctx context.Context, conn *rabbit.Conn, depth *Depth, 
 			locked, isLocked := errors.AsType[*LockedError](err)
 			switch {
 			case isLocked:
-				depth.Note = "in use by " + locked.Holder.Who + " (" + locked.Holder.Action + ")"
+				d.held(ctx, depth, locked.Holder)
 			case errors.Is(err, ErrUnsafe):
 				depth.Note = err.Error()
 			default:

@@ -30,7 +30,7 @@ UPDATE @schema@.dlq_lock SET expires_at = clock_timestamp() + $3::interval WHERE
 
 const releaseLockSQL pg.SQL = `DELETE FROM @schema@.dlq_lock WHERE queue = $1 AND token = $2`
 
-const readLockSQL pg.SQL = `SELECT holder, action, since, expires_at FROM @schema@.dlq_lock WHERE queue = $1`
+const readLockSQL pg.SQL = `SELECT holder, action, since, expires_at, expires_at < clock_timestamp() FROM @schema@.dlq_lock WHERE queue = $1`
 
 // lockPoll is how often a waiting operation tries again.
 const lockPoll = 300 * time.Millisecond
@@ -44,6 +44,8 @@ type Holder struct {
 	Action    string    `json:"action"`
 	Since     time.Time `json:"since"`
 	ExpiresAt time.Time `json:"expires_at"`
+
+	expired bool // by the database's clock: the next operation takes the lock
 }
 
 // LockedError says that somebody else works on the queue.
@@ -77,7 +79,8 @@ func newLocks(o Options) locks {
 
 // claim is what an operation asks the lock for.
 type claim struct {
-	queue, who, action string
+	lock, queue string // what is locked, and its queue in the words of people
+	who, action string
 	// wait is how long to wait for another holder; waiting is told once who that is.
 	wait    time.Duration
 	waiting func(Holder)
@@ -100,15 +103,15 @@ func (l locks) acquire(ctx context.Context, c claim) (context.Context, *lock, er
 	told := false
 	for {
 		started := time.Now()
-		tag, err := l.pool.Exec(ctx, l.take, c.queue, token, message.Clip(c.who, 255), c.action, l.lease)
+		tag, err := l.pool.Exec(ctx, l.take, c.lock, token, message.Clip(c.who, 255), c.action, l.lease)
 		if err != nil {
 			return nil, nil, fmt.Errorf("lock dead-letter queue: %w", err)
 		}
 		if tag.RowsAffected() == 1 {
-			held, lock := l.hold(ctx, c.queue, token, started)
+			held, lock := l.hold(ctx, c.lock, token, started)
 			return held, lock, nil
 		}
-		holder, err := l.holder(ctx, c.queue)
+		holder, err := l.holder(ctx, c.lock)
 		if errors.Is(err, pgx.ErrNoRows) {
 			continue // released meanwhile
 		}
@@ -130,7 +133,7 @@ func (l locks) acquire(ctx context.Context, c claim) (context.Context, *lock, er
 
 func (l locks) holder(ctx context.Context, queue string) (Holder, error) {
 	var h Holder
-	err := l.pool.QueryRow(ctx, l.read, queue).Scan(&h.Who, &h.Action, &h.Since, &h.ExpiresAt)
+	err := l.pool.QueryRow(ctx, l.read, queue).Scan(&h.Who, &h.Action, &h.Since, &h.ExpiresAt, &h.expired)
 	if err != nil {
 		return h, fmt.Errorf("read the lock of the dead-letter queue: %w", err)
 	}

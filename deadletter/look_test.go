@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -78,15 +79,65 @@ func TestLooksExcludeEachOther(t *testing.T) {
 			_, inside = s.letters.Show(ctx, show(1))
 			depths, err := s.letters.List(ctx, deadletter.ListRequest{Who: "bob"})
 			require.NoError(t, err)
-			require.Equal(t, "in use by ann@test (dlq redrive)", depths[0].Note)
+			require.Contains(t, depths[0].Note, "in use by ann@test (dlq redrive since ")
 			return errors.New("declined")
 		}
 	})
 	require.EqualError(t, err, "declined")
 	locked, ok := errors.AsType[*deadletter.LockedError](inside)
 	require.True(t, ok, "%v", inside)
+	require.Regexp(t, `^orders\.saga\.dlq is in use by ann@test`, inside.Error())
 	require.Equal(t, []string{"ann@test", "dlq redrive"}, []string{locked.Holder.Who, locked.Holder.Action})
 	require.Equal(t, ids, s.ids(dlq))
+}
+
+// What a redrive holds is not ready, and a queue that it works on is not empty.
+func TestListSaysWhoHoldsTheLetters(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	letters, ids := batch("m", 3, "order.paid")
+	s.fill(dlq, letters...)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.letters.Redrive(ctx, deadletter.RedriveRequest{Common: deadletter.Common{Queue: work, Who: "ann@test", Rate: 0.01}})
+		done <- err
+	}()
+	s.waitFor(work, 1)
+	list := func(d *deadletter.DeadLetters) deadletter.Depth {
+		depths, err := d.List(t.Context(), deadletter.ListRequest{Who: "bob"})
+		require.NoError(t, err)
+		require.Contains(t, depths[0].Note, "in use by ann@test (dlq redrive since ")
+		return depths[0]
+	}
+	testkit.Eventually(t, 20*time.Second, "the held letters to be counted", func() bool { return list(s.letters).Letters == 2 })
+	require.Equal(t, 2, list(s.letters).Held)
+	blind := list(s.deadLetters(func(o *deadletter.Options) { o.ManagementURL = "" }))
+	require.Contains(t, blind.Note, "not counted without the management URL")
+	stop()
+	require.ErrorIs(t, <-done, context.Canceled)
+	after, err := s.letters.List(t.Context(), deadletter.ListRequest{Who: "bob"})
+	require.NoError(t, err)
+	require.Equal(t, []any{2, 0, ""}, []any{after[0].Letters, after[0].Held, after[0].Note})
+	require.Equal(t, ids, append(s.ids(work), s.ids(dlq)...))
+}
+
+// A dead process's lock says nothing about the queue once it has expired.
+func TestListIgnoresAnExpiredLock(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.fill(dlq, letter("m", "order.paid", "transient", "x"))
+	_, err := s.redrive(func(r *deadletter.RedriveRequest) {
+		r.Confirm = func(ctx context.Context, _ deadletter.Result) error {
+			_, err := s.db.Pool.Exec(ctx, "UPDATE "+s.db.Schema+".dlq_lock SET expires_at = now() - interval '1 s'")
+			require.NoError(t, err)
+			depths, err := s.letters.List(ctx, deadletter.ListRequest{Who: "bob"})
+			require.NoError(t, err)
+			require.Empty(t, depths[0].Note)
+			return errors.New("declined")
+		}
+	})
+	require.Error(t, err)
 }
 
 // A lock that another operation took over ends the operation that had it, and what it held stays.

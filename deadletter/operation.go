@@ -131,7 +131,7 @@ func (c *Common) claim(v verb) claim {
 
 // locked does work under the queue's lock.
 func (d *DeadLetters) locked(ctx context.Context, n names, c claim, work func(context.Context) error) error {
-	c.queue = d.lockName(n.dlq)
+	c.lock, c.queue = d.lockName(n.dlq), n.dlq
 	held, lock, err := d.locks.acquire(ctx, c)
 	if err != nil {
 		return err
