@@ -13,6 +13,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/outbox"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
@@ -81,7 +82,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	handlers, cancelHandlers := context.WithCancelCause(base)
 	moves, cancelMoves := context.WithCancel(base)
 	side, stopSide := context.WithCancel(base)
-	c.handlers, c.moves = handlers, moves
+	c.handlers, c.moves = outbox.WithSchema(handlers, c.opts.Schema), moves
 	stopDrain := c.boundDrain(ctx, cancelHandlers, cancelMoves)
 	parts := c.startParts(side)
 	err := c.consume(ctx)

@@ -60,7 +60,7 @@ type Options struct {
 	// Pool of the database that holds the inbox; the caller closes it after Run. It must offer at least
 	// Concurrency connections. Required.
 	Pool *pgxpool.Pool
-	// Schema that `surefoot migrate up` made. Default: "surefoot".
+	// Schema that `surefoot migrate up` made; handlers enqueue into it too, see outbox.WithSchema. Default: "surefoot".
 	Schema string
 	// Retry is the ladder of retry queues, shortest delay first. Default: Queue.retry, 30 s.
 	Retry []Tier

@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/outbox"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
@@ -68,7 +69,7 @@ func Rehearse(ctx context.Context, o Options, m message.Message) (Rehearsal, err
 	if j.msg.ID == "" && !c.opts.AllowNoID {
 		return c.rehearsed(j, ClassNoID, noIDError{}), nil
 	}
-	class, _, err := c.attempt(ctx, j)
+	class, _, err := c.attempt(outbox.WithSchema(ctx, c.opts.Schema), j)
 	switch {
 	case err == nil:
 		return Rehearsal{Fate: Done, Attempts: j.msg.Attempts}, nil

@@ -185,13 +185,11 @@ func TestRetryAfterBeyondTheLadderComesBackNotBefore(t *testing.T) {
 func TestHandlerEffectsAndEventsAreOneTransaction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
-	out, err := outbox.New(outbox.Options{Schema: w.db.Schema})
-	require.NoError(t, err)
 	w.start(w.options(func(ctx context.Context, tx pgx.Tx, m message.Message) error {
 		if err := w.effect(ctx, tx, m); err != nil {
 			return err
 		}
-		if _, err := out.Enqueue(ctx, tx, message.Message{Type: "order.handled"}); err != nil {
+		if err := outbox.Enqueue(ctx, tx, message.Message{Type: "order.handled"}); err != nil { // into the consumer's schema
 			return err
 		}
 		if m.Attempts == 0 {

@@ -71,6 +71,26 @@ func TestEnqueueOfNothingTouchesNothing(t *testing.T) {
 	require.NoError(t, outbox.Enqueue(t.Context(), nil))
 }
 
+func TestEnqueueTakesTheSchemaOfTheContext(t *testing.T) {
+	t.Parallel()
+	here, there := testkit.Database(t), testkit.Database(t)
+	ctx := outbox.WithSchema(t.Context(), there.Schema)
+	tx := begin(t, there)
+	require.NoError(t, outbox.Enqueue(ctx, tx, message.Message{Type: "a"}))
+	require.NoError(t, outbox.Enqueue(ctx, tx, message.Message{Type: "b"}, message.Message{Type: "c"}))
+	commit(t, tx)
+	require.Len(t, stored(t, there), 3)
+
+	tx = begin(t, here)
+	_, err := newOutbox(t, here, outbox.Options{}).Enqueue(ctx, tx, message.Message{Type: "a"})
+	require.NoError(t, err, "an outbox's own schema comes first")
+	commit(t, tx)
+	require.Len(t, stored(t, here), 1)
+
+	err = outbox.Enqueue(outbox.WithSchema(ctx, "a; DROP TABLE x"), begin(t, here), message.Message{Type: "a"})
+	require.ErrorContains(t, err, "lower-case letters")
+}
+
 func TestRollbackForgets(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)

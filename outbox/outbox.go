@@ -43,7 +43,8 @@ const maxBody = 128 << 20
 
 // Options of an [Outbox].
 type Options struct {
-	// Schema that `surefoot migrate up` made. Default: "surefoot".
+	// Schema that `surefoot migrate up` made. Default: that of the context, see [WithSchema], which inside a handler
+	// is the consumer's; else "surefoot".
 	Schema string
 	// Source is written to messages that name none. Default: "".
 	Source string
@@ -82,7 +83,8 @@ func New(o Options) (*Outbox, error) {
 	return &Outbox{options: o}, nil
 }
 
-// Enqueue writes messages with all defaults. See [Outbox.Enqueue].
+// Enqueue writes messages with all defaults. Inside a handler they go into the consumer's schema: see [WithSchema].
+// Otherwise see [Outbox.Enqueue].
 func Enqueue(ctx context.Context, tx pgx.Tx, msgs ...message.Message) error {
 	_, err := new(Outbox).Enqueue(ctx, tx, msgs...)
 	return err
@@ -115,13 +117,17 @@ func (o *Outbox) write(ctx context.Context, tx pgx.Tx, msgs []message.Message) (
 	if err != nil {
 		return 0, err
 	}
+	schema, err := o.schema(ctx)
+	if err != nil {
+		return 0, err
+	}
 	if len(msgs) == 1 {
-		err = tx.QueryRow(ctx, enqueueOneSQL.In(o.options.Schema), rows.first(o.options)...).Scan(&written)
+		err = tx.QueryRow(ctx, enqueueOneSQL.In(schema), rows.first(o.options)...).Scan(&written)
 	} else {
-		err = tx.QueryRow(ctx, enqueueSQL.In(o.options.Schema), rows.args(o.options)...).Scan(&written)
+		err = tx.QueryRow(ctx, enqueueSQL.In(schema), rows.args(o.options)...).Scan(&written)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("enqueue: %w", explain(err, o.options.Schema))
+		return 0, fmt.Errorf("enqueue: %w", explain(err, schema))
 	}
 	return written, nil
 }

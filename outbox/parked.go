@@ -159,8 +159,13 @@ func Find(ctx context.Context, db Querier, schema, id string) ([]Stored, error) 
 	return found, nil
 }
 
-// Enqueued returns what the transaction has enqueued so far, in order. It is for tests: see package surefoottest.
-func Enqueued(ctx context.Context, tx pgx.Tx, schema string) ([]message.Message, error) {
+// Enqueued returns what the transaction has enqueued so far, in order, in the schema of ctx: see [WithSchema]. It is for
+// tests: see package surefoottest.
+func Enqueued(ctx context.Context, tx pgx.Tx) ([]message.Message, error) {
+	schema, err := new(Outbox).schema(ctx)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := tx.Query(ctx, enqueuedSQL.In(schema))
 	if err != nil {
 		return nil, fmt.Errorf("read what was enqueued: %w", explain(err, schema))

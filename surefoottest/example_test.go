@@ -21,11 +21,9 @@ func ExampleHandleTwice() {
 	defer done()
 	db := testkit.Database(t)
 
-	box, _ := outbox.New(outbox.Options{Schema: db.Schema, Source: "inventory"})
 	handler := func(ctx context.Context, tx pgx.Tx, m message.Message) error {
 		// ... UPDATE stock SET reserved = reserved + 1 ... through tx
-		_, err := box.Enqueue(ctx, tx, message.Message{Type: "stock.reserved", Key: m.Key, Payload: m.Payload})
-		return err
+		return outbox.Enqueue(ctx, tx, message.Message{Type: "stock.reserved", Key: m.Key, Payload: m.Payload})
 	}
 
 	result := surefoottest.HandleTwice(t, surefoottest.Options{Pool: db.Pool, Schema: db.Schema}, handler,
@@ -68,14 +66,13 @@ func ExampleEnqueued() {
 	t, done := testkit.Example()
 	defer done()
 	db := testkit.Database(t)
-	ctx := context.Background()
+	ctx := outbox.WithSchema(context.Background(), db.Schema)
 
 	tx, _ := db.Pool.Begin(ctx)
 	defer tx.Rollback(ctx)
-	box, _ := outbox.New(outbox.Options{Schema: db.Schema})
-	_, _ = box.Enqueue(ctx, tx, message.Message{Type: "order.created", Key: "42"}) // your code
+	_ = outbox.Enqueue(ctx, tx, message.Message{Type: "order.created", Key: "42"}) // your code
 
-	for _, m := range surefoottest.Enqueued(t, ctx, tx, db.Schema) {
+	for _, m := range surefoottest.Enqueued(t, ctx, tx) {
 		fmt.Println(m.Type, m.Key)
 	}
 	// Output:

@@ -4,6 +4,14 @@
 //	schema := surefoottest.Schema(t, databaseURL)             // a fresh one, dropped when the test ends
 //	result := surefoottest.Handle(t, surefoottest.Options{Pool: pool, Schema: schema}, handler, message)
 //
+// What a handler enqueues goes into that schema, as in production into the consumer's: with outbox.Enqueue, or an Outbox
+// without a Schema of its own. One with another Schema writes there, and Enqueued does not show it. A producer is given
+// the schema with its context:
+//
+//	ctx := outbox.WithSchema(t.Context(), schema)
+//	placeOrder(ctx, tx)                                       // yours; it calls outbox.Enqueue(ctx, tx, ...)
+//	got := surefoottest.Enqueued(t, ctx, tx)
+//
 // Inbox, transaction, classification of errors and the decision are the consumer's own code. Helpers fail the test
 // when something is wrong with the set-up; what the handler did is in the [Result].
 package surefoottest
@@ -85,13 +93,17 @@ func dropSchema(ctx context.Context, url, schema string) error {
 	return err
 }
 
-// Enqueued returns what the transaction has enqueued so far, in order. Pass the schema when it is not "surefoot".
+// Enqueued returns what the transaction has enqueued so far in the schema, in order. Without one: that of ctx (see
+// outbox.WithSchema), else "surefoot".
 func Enqueued(t testing.TB, ctx context.Context, tx pgx.Tx, schema ...string) []message.Message { //nolint:revive // t comes first in helpers
 	t.Helper()
 	if len(schema) > 1 {
 		t.Fatalf("surefoottest: Enqueued takes one schema")
 	}
-	msgs, err := outbox.Enqueued(ctx, tx, append(schema, "")[0])
+	if len(schema) == 1 {
+		ctx = outbox.WithSchema(ctx, schema[0])
+	}
+	msgs, err := outbox.Enqueued(ctx, tx)
 	if err != nil {
 		t.Fatalf("surefoottest: %v", err)
 	}
@@ -118,7 +130,7 @@ func Handle(t testing.TB, o Options, h consumer.Handler, m message.Message) Resu
 		if err := h(ctx, tx, m); err != nil {
 			return err
 		}
-		enqueued, err := outbox.Enqueued(ctx, tx, o.Schema)
+		enqueued, err := outbox.Enqueued(ctx, tx)
 		result.Enqueued = enqueued
 		return err
 	}

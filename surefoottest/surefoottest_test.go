@@ -37,16 +37,11 @@ var created = message.Message{ID: "order-1", Type: "order.created", Key: "1", Pa
 
 // reserve is a handler with an effect and an event.
 func reserve(db testkit.DB) consumer.Handler {
-	box, err := outbox.New(outbox.Options{Schema: db.Schema})
-	if err != nil {
-		panic(err)
-	}
 	return func(ctx context.Context, tx pgx.Tx, m message.Message) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO `+db.Schema+`.effects (id) VALUES ($1)`, m.ID); err != nil {
 			return err
 		}
-		_, err := box.Enqueue(ctx, tx, message.Message{Type: "stock.reserved", Key: m.Key}, message.Message{Type: "mail.wanted"})
-		return err
+		return outbox.Enqueue(ctx, tx, message.Message{Type: "stock.reserved", Key: m.Key}, message.Message{Type: "mail.wanted"})
 	}
 }
 
@@ -222,16 +217,14 @@ func TestHelpersFailTheTestWhenTheyMust(t *testing.T) {
 func TestEnqueuedSeesThisTransactionOnly(t *testing.T) {
 	t.Parallel()
 	db, _ := withEffects(t)
-	box, err := outbox.New(outbox.Options{Schema: db.Schema})
-	require.NoError(t, err)
+	ctx := outbox.WithSchema(t.Context(), db.Schema)
 	begin := func() pgx.Tx {
 		tx, err := db.Pool.Begin(t.Context())
 		require.NoError(t, err)
 		return tx
 	}
 	before := begin()
-	_, err = box.Enqueue(t.Context(), before, message.Message{Type: "before"})
-	require.NoError(t, err)
+	require.NoError(t, outbox.Enqueue(ctx, before, message.Message{Type: "before"}))
 	require.NoError(t, before.Commit(t.Context()))
 	tx := begin()
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
@@ -239,11 +232,11 @@ func TestEnqueuedSeesThisTransactionOnly(t *testing.T) {
 	nested, err := tx.Begin(t.Context())
 	require.NoError(t, err)
 	want := message.Message{ID: "1", Type: "a", Payload: []byte(strings.Repeat("x", 3000)), Headers: message.Headers{"n": int64(1)}, ContentType: "t", OccurredAt: time.Unix(9, 0)}
-	_, err = box.Enqueue(t.Context(), nested, want)
-	require.NoError(t, err)
+	require.NoError(t, outbox.Enqueue(ctx, nested, want))
 	require.NoError(t, nested.Commit(t.Context()))
 	got := surefoottest.Enqueued(t, t.Context(), tx, db.Schema)
 	require.Len(t, got, 1, "a savepoint belongs to its transaction")
+	require.Equal(t, got, surefoottest.Enqueued(t, ctx, tx), "the schema of the context")
 	got[0].OccurredAt = want.OccurredAt
 	require.Equal(t, want, got[0])
 }
