@@ -68,6 +68,8 @@ type FaultError struct {
 	Rule string
 	// Problem says what is wrong and what to do.
 	Problem string
+	// Denied: the rule fits, and the database role may not do what it needs.
+	Denied bool
 }
 
 // Error implements error.
@@ -106,6 +108,10 @@ type inspection struct {
 
 func (i *inspection) fault(format string, args ...any) {
 	i.faults = append(i.faults, &FaultError{Rule: i.rule.Name, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (i *inspection) denied(format string, args ...any) {
+	i.faults = append(i.faults, &FaultError{Rule: i.rule.Name, Problem: fmt.Sprintf(format, args...), Denied: true})
 }
 
 func (i *inspection) warn(format string, args ...any) {
@@ -154,7 +160,7 @@ func (i *inspection) findTable(ctx context.Context, tx pgx.Tx) (bool, error) {
 	case !isTable:
 		i.fault("%s is not a table; views cannot be locked row by row: name the table behind it", name.Sanitize())
 	case !usable:
-		i.fault("this database role may not use schema %s; grant it USAGE", name[:1].Sanitize())
+		i.denied("this database role may not use schema %s; grant it USAGE", name[:1].Sanitize())
 	}
 	return len(i.faults) == 0, nil
 }
@@ -189,9 +195,9 @@ func (i *inspection) column(field, name string, written bool) (column, bool) {
 		i.fault("column %q (%s) does not exist in %s, which has %s", name, field, i.rule.Table,
 			strings.Join(slices.Sorted(maps.Keys(i.columns)), ", "))
 	case !c.MaySelect:
-		i.fault("this database role may not read column %q (%s) of %s; grant it SELECT", name, field, i.rule.Table)
+		i.denied("this database role may not read column %q (%s) of %s; grant it SELECT", name, field, i.rule.Table)
 	case written && !c.MayWrite:
-		i.fault("this database role may not write column %q (%s) of %s; grant it UPDATE", name, field, i.rule.Table)
+		i.denied("this database role may not write column %q (%s) of %s; grant it UPDATE", name, field, i.rule.Table)
 	case written && c.Generated:
 		i.fault("column %q (%s) of %s is generated and cannot be set", name, field, i.rule.Table)
 	}

@@ -46,7 +46,7 @@ func (w *Watchdog) cycle(stop, work context.Context) ([]Result, error) {
 		results = append(results, result)
 		if err != nil {
 			w.metrics.errors.WithLabelValues(rule.Name).Inc()
-			faults = append(faults, fmt.Errorf("rule %q: %w", rule.Name, err))
+			faults = append(faults, err)
 		}
 	}
 	if stop.Err() == nil {
@@ -67,10 +67,14 @@ func (w *Watchdog) cycleRule(stop, work context.Context, rule Rule) (Result, err
 	if err != nil {
 		return result, err
 	}
-	if err := w.drain(stop, work, r, &result); err != nil {
-		return result, err
+	err = w.drain(stop, work, r, &result)
+	if err == nil {
+		err = w.measure(work, r)
 	}
-	return result, w.measure(work, r)
+	if err != nil {
+		return result, fmt.Errorf("watchdog rule %q: %w", rule.Name, err)
+	}
+	return result, nil
 }
 
 // drain empties both lanes, batch by batch, up to the bound of a cycle.

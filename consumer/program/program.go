@@ -50,10 +50,14 @@ type Options struct {
 	Environ []string
 }
 
-// New returns a handler that runs the program, safe for concurrent use.
+// New returns a handler that runs the program, safe for concurrent use. A program that cannot be found or may not be
+// executed is an error here; should it go away later, messages are held until it is back.
 func New(o Options) (consumer.PlainHandler, error) {
 	if len(o.Command) == 0 || o.Command[0] == "" {
 		return nil, errors.New("program: the command is empty; give the program and its arguments as a list")
+	}
+	if _, err := exec.LookPath(o.Command[0]); err != nil {
+		return nil, fmt.Errorf("program: %w; install it, make it executable, or give its whole path", err)
 	}
 	if o.Environ == nil {
 		o.Environ = os.Environ()

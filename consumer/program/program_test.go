@@ -93,11 +93,24 @@ func dead(pid int) bool {
 	return err == nil && strings.Contains(string(stat), ") Z ")
 }
 
-func TestAMissingProgramIsNoFaultOfTheMessage(t *testing.T) {
+func TestAMissingProgramIsFoundAtTheStart(t *testing.T) {
 	t.Parallel()
-	h, err := program.New(program.Options{Command: []string{"/nowhere/at/all"}})
+	plain := filepath.Join(t.TempDir(), "plain")
+	require.NoError(t, os.WriteFile(plain, nil, 0o600))
+	for command, want := range map[string]string{
+		"": "is empty", "/nowhere/at/all": "no such file", "no-program-of-this-name": "not found", plain: "permission denied",
+	} {
+		_, err := program.New(program.Options{Command: []string{command}})
+		require.ErrorContains(t, err, want, command)
+	}
+}
+
+func TestAProgramThatGoesAwayIsNoFaultOfTheMessage(t *testing.T) {
+	t.Parallel()
+	gone := filepath.Join(t.TempDir(), "gone")
+	require.NoError(t, os.WriteFile(gone, []byte("#!/bin/sh\n"), 0o700))
+	h, err := program.New(program.Options{Command: []string{gone}})
 	require.NoError(t, err)
+	require.NoError(t, os.Remove(gone))
 	require.Equal(t, resilience.ClassUnavailable, resilience.Classify(h(t.Context(), message.Message{})))
-	_, err = program.New(program.Options{})
-	require.Error(t, err)
 }

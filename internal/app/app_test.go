@@ -363,17 +363,42 @@ func TestRoleThatCannotBeBuilt(t *testing.T) {
 		}), bad},
 	})
 	require.EqualError(t, err, "set up bad: Exchange is missing")
+	setup, ok := errors.AsType[*app.SetupError](err)
+	require.True(t, ok)
+	require.Equal(t, "bad", setup.Role)
+}
+
+// Whoever reads the log of a start must not first see the process serve.
+func TestNothingIsOpenedForAConfigurationThatCannotWork(t *testing.T) {
+	t.Parallel()
+	faulty := func(name string) app.Role {
+		bad := role(name, idle)
+		bad.New = func(d app.Deps) (app.Runner, error) {
+			_, err := d.Pool(name)
+			require.NoError(t, err)
+			return nil, errors.New("no good")
+		}
+		return bad
+	}
+	err := app.Run(t.Context(), app.Options{
+		Config: settings(testkit.DB{URL: "postgres://ann@127.0.0.1:1/d", Schema: "surefoot"}), Available: []app.Role{faulty("a"), faulty("b")},
+		Listening: func(string) { t.Error("the probes are served") },
+	})
+	require.EqualError(t, err, "set up a: no good\nset up b: no good")
 }
 
 func TestRolesAreChosen(t *testing.T) {
 	t.Parallel()
 	c := settings(testkit.DB{URL: "postgres://ann@127.0.0.1:1/d", Schema: "surefoot"})
 	off := role("off", idle)
-	off.Configured = func(*config.Config) bool { return false }
+	off.Configured, off.Missing = func(*config.Config) bool { return false }, "give it work"
 	err := app.Run(t.Context(), app.Options{Config: c, Available: []app.Role{off}})
 	require.ErrorIs(t, err, app.ErrNothingToRun)
 	err = app.Run(t.Context(), app.Options{Config: c, Available: []app.Role{off}, Roles: []string{"off", "of"}})
 	require.EqualError(t, err, "no such role among off, of")
+	err = app.Run(t.Context(), app.Options{Config: c, Available: []app.Role{off}, Roles: []string{"off"}})
+	require.ErrorIs(t, err, app.ErrNothingToRun)
+	require.EqualError(t, err, "the configuration has nothing to run: off: give it work")
 	p := start(t, c, off, role("on", idle))
 	p.eventually(t, "only the configured role", func(got probe) bool {
 		return got.Reasons["on"] != "" && got.Reasons["off"] == ""

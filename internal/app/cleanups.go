@@ -21,6 +21,11 @@ func (c *cleanups) add(name string, undo func(context.Context) error) {
 	c.steps = append(c.steps, cleanup{name, undo})
 }
 
+// last puts a step behind all those that are there.
+func (c *cleanups) last(name string, undo func(context.Context) error) {
+	c.steps = slices.Insert(c.steps, 0, cleanup{name, undo})
+}
+
 // run takes every step, also after one has failed. A step that hangs is left behind when it has used its share
 // of the time until ctx ends, so that the next ones still get theirs: the process is about to exit.
 func (c *cleanups) run(ctx context.Context) error {

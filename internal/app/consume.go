@@ -21,6 +21,7 @@ func consumeRole() Role {
 	return Role{
 		Name:       "consume",
 		Configured: func(c *config.Config) bool { return len(targets(c)) > 0 },
+		Missing:    "no queue under topology.queues has a target; give one target.exec",
 		New:        newConsumers,
 	}
 }
@@ -38,21 +39,18 @@ type consumers struct {
 
 func newConsumers(d Deps) (Runner, error) {
 	queues := targets(d.Config)
-	if len(queues) == 0 {
-		return nil, errors.New("no queue under topology.queues has a target; give one target.exec")
-	}
 	// Shared, so that a message suspected of killing the process runs alone in it.
 	solo := consumer.NewSolo()
 	ready := &queueReadiness{report: d.Ready, reasons: map[string]error{}}
-	all := make([]*consumer.Consumer, 0, len(queues))
-	for _, q := range queues {
-		one, err := newConsumer(d, q, solo, ready.part(q.Name))
-		if err != nil {
-			return nil, fmt.Errorf("queue %s: %w", q.Name, err)
+	all := make([]*consumer.Consumer, len(queues))
+	var failed []error
+	for i, q := range queues {
+		var err error
+		if all[i], err = newConsumer(d, q, solo, ready.part(q.Name)); err != nil {
+			failed = append(failed, fmt.Errorf("queue %s: %w", q.Name, err))
 		}
-		all = append(all, one)
 	}
-	return &consumers{all, d.Logger}, nil
+	return &consumers{all, d.Logger}, errors.Join(failed...)
 }
 
 // newConsumer gives each queue a pool of its own: a slow one must not starve another.

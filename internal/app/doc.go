@@ -3,7 +3,8 @@
 //
 // # One shape
 //
-// [Run] opens the probes first, so that liveness answers at once, then builds the roles and waits until the
+// [Run] builds every role, which does no I/O and finds each fault of a configuration, then opens the probes, so that
+// liveness answers, and waits until the
 // database is there with the schema that this program knows: a service that is away at start is waited for
 // with readiness saying why, never a reason to exit. A role that returns an error which will pass is started
 // again with backoff; any other error stops the process.

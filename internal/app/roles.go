@@ -20,8 +20,11 @@ import (
 type Role struct {
 	// Name is the noun of the command that runs the role alone; it labels logs and readiness.
 	Name string
-	// Configured tells whether `surefoot run` starts the role under this configuration.
+	// Configured tells whether the configuration has what the role needs: `surefoot run` starts it only then, and the
+	// role's own command refuses to.
 	Configured func(*config.Config) bool
+	// Missing says what a configuration lacks in which the role is not configured, and what to do.
+	Missing string
 	// New builds the role. It validates and does no I/O.
 	New func(Deps) (Runner, error)
 }
@@ -66,20 +69,39 @@ func Roles() []Role {
 	return []Role{relayRole(), consumeRole(), watchdogRole()}
 }
 
-// ErrNothingToRun is returned by Run when the configuration has no role.
+// ErrNothingToRun is wrapped by Run's error when the configuration has no role, or not what a role needs.
 var ErrNothingToRun = errors.New("the configuration has nothing to run")
 
-// choose picks the roles by name, or those that are configured when no name is given.
+// SetupError says that a role cannot be built from the configuration: nothing has been started.
+type SetupError struct {
+	Role string
+	Err  error
+}
+
+// Error implements error.
+func (e *SetupError) Error() string { return "set up " + e.Role + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *SetupError) Unwrap() error { return e.Err }
+
+// choose picks the roles by name, which must be configured, or those that are configured when no name is given.
 func choose(all []Role, names []string, c *config.Config) ([]Role, error) {
 	var chosen []Role
+	var missing []error
 	for _, role := range all {
-		if slices.Contains(names, role.Name) || len(names) == 0 && role.Configured(c) {
+		named, configured := slices.Contains(names, role.Name), role.Configured(c)
+		switch {
+		case configured && (named || len(names) == 0):
 			chosen = append(chosen, role)
+		case named:
+			missing = append(missing, fmt.Errorf("%w: %s: %s", ErrNothingToRun, role.Name, role.Missing))
 		}
 	}
 	switch {
-	case len(names) > len(chosen):
+	case len(names) > len(chosen)+len(missing):
 		return nil, fmt.Errorf("no such role among %s", strings.Join(names, ", "))
+	case len(missing) > 0:
+		return nil, errors.Join(missing...)
 	case len(chosen) == 0:
 		return nil, ErrNothingToRun
 	}

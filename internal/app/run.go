@@ -62,7 +62,8 @@ type application struct {
 }
 
 // Run starts the chosen roles and blocks until ctx ends or one of them fails for good. It returns nil after
-// an orderly stop.
+// an orderly stop. A configuration that cannot work is an error, ErrNothingToRun or a *SetupError for each role, before
+// anything is opened.
 func Run(ctx context.Context, opts Options) error {
 	opts = opts.withDefaults()
 	defer telemetry.FatalOnPanic(opts.Logger)
@@ -73,8 +74,15 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	a := &application{opts: opts, config: opts.Config, logger: opts.Logger, pools: telemetry.NewPoolCollector()}
-	return errors.Join(a.run(ctx, roles), a.close(ctx))
+	a := &application{
+		opts: opts, config: opts.Config, logger: opts.Logger,
+		registry: telemetry.NewRegistry(opts.Version), pools: telemetry.NewPoolCollector(),
+	}
+	err = errors.Join(a.run(ctx, roles), a.close(ctx))
+	if err == nil {
+		a.logger.Info().Msg("stopped")
+	}
+	return err
 }
 
 // run works until it is time to close. Whatever must be ready is not so before the probes can be asked.
@@ -83,10 +91,14 @@ func (a *application) run(ctx context.Context, roles []Role) error {
 	for _, role := range roles {
 		a.readiness.Set(role.Name, errStarting)
 	}
+	runners, err := a.build(ctx, roles)
+	if err != nil {
+		return err
+	}
 	if err := a.open(ctx); err != nil {
 		return err
 	}
-	running, err := a.start(ctx, roles)
+	running, err := a.start(ctx, roles, runners)
 	if err != nil {
 		return err
 	}
@@ -107,21 +119,9 @@ func (a *application) drain() time.Duration {
 	return (a.config.Shutdown.Timeout - a.reserve()) * 4 / 5
 }
 
-// open brings up what every role needs: the probes come first and are closed last.
+// open brings up what every role needs: the probes come first and are closed last, after what the roles were built with.
 func (a *application) open(ctx context.Context) error {
-	a.registry = telemetry.NewRegistry(a.opts.Version)
 	a.registry.MustRegister(a.pools)
-	server, err := telemetry.Serve(ctx, telemetry.ServerOptions{
-		Listen: a.config.HTTP.Listen, Readiness: &a.readiness, Gatherer: a.registry, Logger: a.logger,
-	})
-	if err != nil {
-		return err
-	}
-	a.cleanups.add("probes", server.Close)
-	a.logger.Info().Str("addr", server.Addr()).Str("version", a.opts.Version).Msg("probes are served")
-	if a.opts.Listening != nil {
-		a.opts.Listening(server.Addr())
-	}
 	stopTracing, err := telemetry.StartTracing(ctx, telemetry.TracingOptions{
 		Endpoint: a.config.Tracing.Endpoint, SampleRatio: a.config.Tracing.SampleRatio,
 		Version: a.opts.Version, Environ: a.opts.Environ, Logger: a.logger,
@@ -129,7 +129,18 @@ func (a *application) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.cleanups.add("tracing", stopTracing)
+	a.cleanups.last("tracing", stopTracing)
+	server, err := telemetry.Serve(ctx, telemetry.ServerOptions{
+		Listen: a.config.HTTP.Listen, Readiness: &a.readiness, Gatherer: a.registry, Logger: a.logger,
+	})
+	if err != nil {
+		return err
+	}
+	a.cleanups.last("probes", server.Close)
+	a.logger.Info().Str("addr", server.Addr()).Str("version", a.opts.Version).Msg("probes are served")
+	if a.opts.Listening != nil {
+		a.opts.Listening(server.Addr())
+	}
 	return nil
 }
 
@@ -143,7 +154,6 @@ func (a *application) close(ctx context.Context) error {
 	if err := a.cleanups.run(ctx); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
-	a.logger.Info().Msg("stopped")
 	return nil
 }
 

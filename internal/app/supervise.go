@@ -33,17 +33,24 @@ type running struct {
 
 var errStarting = errors.New("starting")
 
-// start builds every role before it runs any, so that a fault in one is found before another works.
-func (a *application) start(ctx context.Context, roles []Role) (*running, error) {
+// build makes every role before anything works, so that every fault of a configuration is found at once.
+func (a *application) build(ctx context.Context, roles []Role) ([]Runner, error) {
+	runners := make([]Runner, len(roles))
+	var failed []error
+	for i, role := range roles {
+		var err error
+		if runners[i], err = role.New(a.deps(ctx, role)); err != nil {
+			failed = append(failed, &SetupError{Role: role.Name, Err: err})
+		}
+	}
+	return runners, errors.Join(failed...)
+}
+
+// start runs the roles once the database is there.
+func (a *application) start(ctx context.Context, roles []Role, runners []Runner) (*running, error) {
 	gate, err := a.newGate(ctx)
 	if err != nil {
 		return nil, err
-	}
-	runners := make([]Runner, len(roles))
-	for i, role := range roles {
-		if runners[i], err = role.New(a.deps(ctx, role)); err != nil {
-			return nil, fmt.Errorf("set up %s: %w", role.Name, err)
-		}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{cancel: cancel, failed: make(chan error, len(roles)+1), working: map[string]bool{}}

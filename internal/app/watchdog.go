@@ -9,6 +9,7 @@ func watchdogRole() Role {
 	return Role{
 		Name:       "watchdog",
 		Configured: func(c *config.Config) bool { return len(c.Watchdog.Rules) > 0 },
+		Missing:    "there are no watchdog rules; add one under watchdog.rules",
 		New: func(d Deps) (Runner, error) {
 			pool, err := d.Pool("watchdog")
 			if err != nil {

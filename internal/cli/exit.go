@@ -12,6 +12,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/watchdog"
 )
 
 // Exit codes of every command.
@@ -69,7 +70,7 @@ func exitCode(ctx context.Context, err error) int {
 	if chosen, ok := errors.AsType[*exitError](err); ok {
 		return chosen.code
 	}
-	if _, ok := errors.AsType[config.FaultsError](err); ok || errors.Is(err, app.ErrNothingToRun) {
+	if isMisconfigured(err) {
 		return ExitUsage
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -84,8 +85,19 @@ func exitCode(ctx context.Context, err error) int {
 	return ExitFailed
 }
 
+// isMisconfigured recognises what a person must mend in the configuration, also where only the database shows it.
+func isMisconfigured(err error) bool {
+	_, faults := errors.AsType[config.FaultsError](err)
+	_, setup := errors.AsType[*app.SetupError](err)
+	rule, mismatch := errors.AsType[*watchdog.FaultError](err)
+	return faults || setup || mismatch && !rule.Denied || errors.Is(err, app.ErrNothingToRun)
+}
+
 // isDenied recognises refusals: SQLSTATE class 28 (authorisation) and 42501 (privilege), AMQP 403.
 func isDenied(err error) bool {
+	if rule, mismatch := errors.AsType[*watchdog.FaultError](err); mismatch && rule.Denied {
+		return true
+	}
 	state := resilience.SQLStateOf(err)
 	if strings.HasPrefix(state, "28") || state == "42501" {
 		return true

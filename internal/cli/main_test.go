@@ -128,6 +128,38 @@ func TestRoleReportsFaultsAsOneLineOfJSON(t *testing.T) {
 	require.Contains(t, run(t, onTerminal, "watchdog", "run").stderr, "surefoot: the configuration has 3 faults:\n")
 }
 
+// What a role lacks is found before anything is opened: nothing listens at these addresses.
+func TestRolesRefuseAConfigurationThatCannotWork(t *testing.T) {
+	t.Parallel()
+	queue := "topology: {exchange: x, queues: [{name: q, target: {exec: [/nowhere/at/all]}}, {name: r, target: {exec: [/nor/here]}}]}\n"
+	for name, tt := range map[string]struct {
+		yaml string
+		args []string
+		want []string
+	}{
+		"no target":         {"", []string{"consume", "run"}, []string{"give one target.exec"}},
+		"no rules":          {"", []string{"watchdog", "run"}, []string{"add one under watchdog.rules"}},
+		"no program":        {queue, []string{"consume", "run"}, []string{"queue q: ", "/nowhere/at/all", "queue r: ", "/nor/here"}},
+		"no program of run": {queue, []string{"run"}, []string{"set up consume: ", "/nowhere/at/all"}},
+		"bad table": {
+			"watchdog: {rules: [{name: a, table: sagas, key: id, status: s, stuck: [X], clock: c, limit: 1m, new_status: Y, reason: R, event_type: e}]}\n",
+			[]string{"watchdog", "run"},
+			[]string{"set up watchdog: ", "schema.table"},
+		},
+	} {
+		e := env(tt.yaml)
+		e.Environ = []string{
+			"SUREFOOT_DATABASE_URL=postgres://ann@127.0.0.1:1/d", "SUREFOOT_AMQP_URL=amqp://ann:x@127.0.0.1:1/", "SUREFOOT_HTTP_LISTEN=127.0.0.1:0",
+		}
+		got := run(t, e, tt.args...)
+		require.Equal(t, cli.ExitUsage, got.code, "%s: %s", name, got.stderr)
+		for _, want := range tt.want {
+			require.Contains(t, got.stderr, want, name)
+		}
+		require.Equal(t, 1, strings.Count(got.stderr, "\n"), "%s: one fatal line and nothing before it: %s", name, got.stderr)
+	}
+}
+
 func TestUnreachableDatabase(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"migrate", "status"}, {"migrate", "up"}} {

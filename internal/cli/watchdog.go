@@ -48,6 +48,9 @@ func watchdogOnce(s *session) *cobra.Command {
 			if s.dryRun {
 				return s.listOverdue(cmd.Context(), w, defaultOverdue)
 			}
+			if _, err := w.Check(cmd.Context()); err != nil { // before any row is changed
+				return err
+			}
 			results, err := w.Once(cmd.Context())
 			if failed := render(s, cycleResults(results)); failed != nil {
 				return failed

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,6 +61,24 @@ watchdog:
 	require.Equal(t, result{0, "[]\n", ""}, do("ls", "-o", "json"))
 	require.Equal(t, result{0, "", "nothing is overdue\n"}, do("ls"))
 	require.Equal(t, cli.ExitUsage, do("ls", "--limit", "0").code)
+
+	misfit := env(`
+watchdog:
+  rules:
+    - {name: STUCK, table: ` + table + `, key: id, status: status, stuck: [STUCK], clock: since, limit: 10m,
+       new_status: GIVEN_UP, reason: TOO_LONG, event_type: saga.given-up, payload: {sagaId: nr}}
+    - {name: GONE, table: ` + table + `_gone, key: id, status: status, stuck: [STUCK], clock: since, limit: 10m,
+       new_status: GIVEN_UP, reason: TOO_LONG, event_type: saga.given-up}
+`)
+	misfit.Environ = []string{"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema, "SUREFOOT_HTTP_LISTEN=127.0.0.1:0"}
+	for _, verb := range []string{"once", "run", "ls"} {
+		got := run(t, misfit, "watchdog", verb)
+		require.Equal(t, cli.ExitUsage, got.code, "%s: %s", verb, got.stderr)
+		require.Contains(t, got.stderr, "does not exist in "+table, verb)
+		for line := range strings.Lines(got.stderr) {
+			require.LessOrEqual(t, strings.Count(line, "STUCK"), 1, "%s names the rule once: %s", verb, line)
+		}
+	}
 
 	e := env("")
 	e.Environ = []string{"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema}
