@@ -15,7 +15,8 @@ func dlqLs(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List dead-letter queues with depth, age of the oldest message and owner", Args: cobra.NoArgs,
 		Long: "List the dead-letter queues of the configured topology. The age is that of the message at the head: since it\n" +
-			"failed last, else since the broker dead-lettered it. A queue that somebody works on is listed without it.",
+			"failed last, else since the broker dead-lettered it. A queue that somebody works on is listed without it, with\n" +
+			"who that is; its messages include those that are held meanwhile.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, who, err := s.deadLetters(cmd.Context())
 			if err != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -131,7 +132,7 @@ func failureRows(l *deadletter.Letter) [][]string {
 		return nil
 	}
 	rows := [][]string{
-		{"error", f.Class + ": " + f.Message},
+		{"error", classed(f.Class, f.Message)},
 		{"error type", f.Type},
 		{"fingerprint", f.Fingerprint},
 		{"first failed", stampText(f.FirstFailedAt)},
@@ -139,9 +140,17 @@ func failureRows(l *deadletter.Letter) [][]string {
 		{"failed on", f.Host + " " + f.Version},
 	}
 	for _, a := range f.Log {
-		rows = append(rows, []string{fmt.Sprintf("attempt %d", a.Number), fmt.Sprintf("%s %s: %s", stampText(a.At), a.Class, a.Message)})
+		rows = append(rows, []string{fmt.Sprintf("attempt %d", a.Number), stampText(a.At) + " " + classed(a.Class, a.Message)})
 	}
 	return rows
+}
+
+// classed puts the class before an error's text, unless that begins with it: "panic: ...", "malformed payload: ...".
+func classed(class, text string) string {
+	if strings.HasPrefix(text, class) {
+		return text
+	}
+	return class + ": " + text
 }
 
 func deathRows(l *deadletter.Letter) [][]string {
