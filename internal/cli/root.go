@@ -18,6 +18,7 @@ func commands(s *session) []*cobra.Command {
 		dlqCommand(s),
 		watchdogCommand(s),
 		demoCommand(s),
+		benchCommand(s),
 		versionCommand(s),
 	}
 }

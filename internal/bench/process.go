@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	stopLimit    = 30 * time.Second // for an orderly stop
+	memoryPeriod = 50 * time.Millisecond
+	stderrTail   = 4 << 10
+	maxLine      = 64 << 20 // of a process's outcome: latencies by message
+)
+
+// program is what a process runs.
+type program struct {
+	name  string // for errors
+	path  string
+	args  []string
+	env   []string
+	stdin any // written as JSON; nil: empty
+}
+
+// process is a running program of an arm. It prints one line, its outcome, or is stopped.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	told  chan struct{} // closed when line is there, or none will come
+	line  []byte        // its outcome; nil: none
+	ended chan struct{} // closed when all is over
+	err   error         // of ended
+	peak  atomic.Int64
+	tail  *tail
+}
+
+// command is the surefoot binary with arguments, working for an arm in its schema.
+func (s *stage) command(schema string, args ...string) program {
+	return program{name: "surefoot " + strings.Join(args, " "), path: s.o.Binary, args: args, env: s.environ(schema)}
+}
+
+// environ has the caller's variables but none that could configure a process otherwise.
+func (s *stage) environ(schema string) []string {
+	foreign := []string{"SUREFOOT_", "DATABASE_URL=", "AMQP_URL=", "MANAGEMENT_URL=", "OTEL_"}
+	env := slices.DeleteFunc(slices.Clone(s.o.Environ), func(entry string) bool {
+		return slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
+	})
+	env = append(env,
+		"SUREFOOT_DATABASE_URL="+s.o.DatabaseURL, "SUREFOOT_AMQP_URL="+s.o.AMQPURL, "SUREFOOT_SCHEMA="+schema, "SUREFOOT_HTTP_LISTEN=127.0.0.1:0",
+		"SUREFOOT_RELAY_EXCHANGE="+s.exchange(), fmt.Sprintf("SUREFOOT_RELAY_CONNECTIONS=%d", s.o.Connections), "SUREFOOT_LOG_LEVEL=warn",
+		"SUREFOOT_BENCH_SCHEMA="+schema, "SUREFOOT_BENCH_EXCHANGE="+s.exchange())
+	if s.o.ManagementURL != "" {
+		env = append(env, "SUREFOOT_MANAGEMENT_URL="+s.o.ManagementURL)
+	}
+	if s.o.CAFile != "" {
+		if file, err := filepath.Abs(s.o.CAFile); err == nil { // the process works elsewhere
+			env = append(env, "SUREFOOT_AMQP_CA_FILE="+file)
+		}
+	}
+	return env
+}
+
+// start runs a program until it ends, ctx ends, or stop.
+func (s *stage) start(ctx context.Context, p program) (*process, error) {
+	cmd := exec.CommandContext(ctx, p.path, p.args...)
+	cmd.Env, cmd.Dir = p.env, s.dir
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopLimit
+	run := &process{name: p.name, cmd: cmd, told: make(chan struct{}), ended: make(chan struct{}), tail: &tail{}}
+	cmd.Stderr = run.tail
+	if p.stdin != nil {
+		text, err := json.Marshal(p.stdin)
+		if err != nil {
+			return nil, fmt.Errorf("encode the task of %s: %w", p.name, err)
+		}
+		cmd.Stdin = strings.NewReader(string(text))
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	go run.follow(stdout)
+	return run, nil
+}
+
+// follow hands on the first line and waits for the end.
+func (p *process) follow(stdout io.Reader) {
+	defer close(p.ended)
+	watched := make(chan struct{})
+	over := make(chan struct{})
+	go func() { defer close(watched); p.watch(over) }()
+	reader := bufio.NewReaderSize(stdout, 64<<10)
+	p.line, _ = readLine(reader) // what ails it is told by its end
+	close(p.told)
+	_, _ = io.Copy(io.Discard, reader)
+	err := p.cmd.Wait()
+	close(over)
+	<-watched
+	if err != nil {
+		p.err = fmt.Errorf("%s: %w: %s", p.name, err, p.tail)
+	}
+}
+
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		part, more, err := r.ReadLine()
+		if err != nil {
+			return nil, err
+		}
+		line = append(line, part...)
+		if !more {
+			return line, nil
+		}
+		if len(line) > maxLine {
+			return nil, errors.New("line too long")
+		}
+	}
+}
+
+// watch samples the peak of memory, which is gone with the process.
+func (p *process) watch(over <-chan struct{}) {
+	ticker := time.NewTicker(memoryPeriod)
+	defer ticker.Stop()
+	for {
+		if size := peakMemory(p.cmd.Process.Pid); size > 0 {
+			p.peak.Store(size)
+		}
+		select {
+		case <-over:
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// stop ends the process in order, and fails when it has ended before, or otherwise.
+func (p *process) stop() error {
+	select {
+	case <-p.ended:
+		return errors.Join(fmt.Errorf("%s ended by itself", p.name), p.err)
+	default:
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended a moment ago: then Wait tells how
+	limit := time.AfterFunc(stopLimit, func() { _ = p.cmd.Process.Kill() })
+	defer limit.Stop()
+	<-p.ended
+	return p.err
+}
+
+// kill ends the process at once, if it still runs.
+func (p *process) kill() {
+	select {
+	case <-p.ended:
+	default:
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// wait returns the outcome of a process that ends by itself.
+func (p *process) wait(ctx context.Context) ([]byte, error) {
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		<-p.ended
+		return nil, ctx.Err()
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	if p.line == nil {
+		return nil, fmt.Errorf("%s printed nothing: %s", p.name, p.tail)
+	}
+	return p.line, nil
+}
+
+// cpu of the process in microseconds, after its end.
+func (p *process) cpu() *float64 {
+	state := p.cmd.ProcessState
+	return microseconds(state.UserTime()+state.SystemTime(), true)
+}
+
+// memory is the peak in MiB, nil when it is unknown.
+func (p *process) memory() *float64 {
+	size := p.peak.Load()
+	if size == 0 {
+		return nil
+	}
+	mib := float64(size) / (1 << 20)
+	return &mib
+}
+
+// run runs a program to its end.
+func (s *stage) run(ctx context.Context, p program) error {
+	run, err := s.start(ctx, p)
+	if err != nil {
+		return err
+	}
+	<-run.ended
+	return errors.Join(run.err, ctx.Err())
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if n := len(t.text); n > stderrTail {
+		t.text = append(t.text[:0], t.text[n-stderrTail:]...)
+	}
+	return len(p), nil
+}
+
+// String is the text.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.text))
+}
