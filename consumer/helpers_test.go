@@ -123,7 +123,7 @@ func (w *world) options(handler consumer.Handler) consumer.Options {
 		Queue: "q", Handler: handler, URL: w.vhost.URL, Pool: w.db.Pool, Schema: w.db.Schema,
 		Retry: []consumer.Tier{{Queue: "q.retry", Delay: 200 * time.Millisecond}}, Concurrency: 4,
 		Timeout: 10 * time.Second, PausePoll: 50 * time.Millisecond, Drain: 3 * time.Second,
-		Host: "testhost", Version: "test", Logger: zerolog.New(zerolog.MultiLevelWriter(w.logs, testkit.Logger(w.t))),
+		Host: "testhost", Version: "test", Logger: zerolog.New(zerolog.MultiLevelWriter(w.logs, testkit.LogWriter(w.t))),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // SuperviseOptions say how to keep a session going.
@@ -39,7 +40,8 @@ func Supervise(ctx context.Context, opts SuperviseOptions, session func(context.
 			return nil //nolint:nilerr // a session cut off by the end of ctx has not failed
 		}
 		if time.Since(begun) >= s.opts.HealthyAfter {
-			s.failures, s.logged = 0, ""
+			s.failures = 0
+			s.told.Over()
 		}
 		s.report(err)
 		pause.For(ctx, s.backoff())
@@ -59,9 +61,9 @@ func (o SuperviseOptions) withDefaults() SuperviseOptions {
 
 type supervisor struct {
 	opts        SuperviseOptions
-	failures    int    // in a row
-	logged      string // the failure last logged
-	unreachable bool   // the last dial failed
+	failures    int // in a row
+	told        telemetry.Reminder
+	unreachable bool // the last dial failed
 }
 
 func (s *supervisor) once(ctx context.Context, session func(context.Context, *Conn) error) error {
@@ -84,17 +86,16 @@ func (s *supervisor) connected(conn *Conn) {
 	if s.unreachable {
 		level = zerolog.InfoLevel
 	}
-	s.opts.Options.Logger.WithLevel(level).Str("role", s.opts.Options.Role).Str("broker", conn.Address()).Stringer("version", conn.ServerVersion()).Msg("connected to broker")
+	s.opts.Options.Logger.WithLevel(level).Str("connection", s.opts.Options.Role).Str("broker", conn.Address()).Stringer("version", conn.ServerVersion()).Msg("connected to broker")
 	s.unreachable = false
 	s.opts.OnState(nil)
 }
 
-// report logs a failure once, not at every retry.
+// report logs a failure when its reason is new and once a minute, not at every retry.
 func (s *supervisor) report(err error) {
 	s.failures++
-	if text := err.Error(); text != s.logged {
-		s.opts.Options.Logger.Warn().Err(err).Str("role", s.opts.Options.Role).Msg("broker session failed, retrying")
-		s.logged = text
+	if s.told.Due(err.Error(), time.Now()) {
+		s.opts.Options.Logger.Warn().Err(err).Str("connection", s.opts.Options.Role).Msg("broker session failed, retrying")
 	}
 	s.opts.OnState(err)
 }

@@ -222,6 +222,27 @@ func TestLoggerMaySpeakAfterTheTest(t *testing.T) {
 	require.NotPanics(t, late)
 }
 
+// judged is a test that only notes what it is told.
+type judged struct {
+	testing.TB
+	failed string
+}
+
+func (j *judged) Helper()                   {}
+func (j *judged) Cleanup(func())            {}
+func (j *judged) Log(...any)                {}
+func (j *judged) Errorf(f string, a ...any) { j.failed = fmt.Sprintf(f, a...) }
+
+func TestLoggerRefusesAKeyThatComesTwice(t *testing.T) {
+	t.Parallel()
+	j := &judged{TB: t}
+	logger := testkit.Logger(j).With().Str("role", "a").Logger()
+	logger.Info().Str("other", "role").RawJSON("nested", []byte(`{"role":1}`)).Msg("role")
+	require.Empty(t, j.failed)
+	logger.Info().Str("role", "b").Msg("")
+	require.Contains(t, j.failed, `the key "role" twice`)
+}
+
 func TestBinaryIsBuiltOnce(t *testing.T) {
 	t.Parallel()
 	binary := testkit.Binary(t)

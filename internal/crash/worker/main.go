@@ -68,7 +68,7 @@ func run(ctx context.Context, queue string) error {
 		Queue: queue, Handler: w.handle, Pool: pool, Schema: schema, URL: os.Getenv("SUREFOOT_AMQP_URL"),
 		Retry: []consumer.Tier{{Queue: queue + ".retry", Delay: 300 * time.Millisecond}}, MaxAttempts: 3,
 		Drain:  3 * time.Second,
-		Logger: zerolog.New(os.Stderr).With().Timestamp().Str("queue", queue).Logger(),
+		Logger: zerolog.New(os.Stderr).With().Timestamp().Logger(),
 	})
 	if err != nil {
 		return err
