@@ -7,6 +7,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // backlogInterval is how often the queue is looked at; two looks in a row must agree.
@@ -16,6 +17,7 @@ const backlogInterval = 15 * time.Second
 // on the consuming connection, which never publishes and so is never blocked.
 func (c *Consumer) watchBacklog(ctx context.Context, conn *rabbit.Conn) {
 	defer c.health.set(partBacklog, nil)
+	var told telemetry.Reminder
 	for pause.For(ctx, c.backlogInterval) {
 		before := c.deliveries.Load()
 		ready, err := inspect(ctx, conn, c.opts.Queue)
@@ -27,15 +29,26 @@ func (c *Consumer) watchBacklog(ctx context.Context, conn *rabbit.Conn) {
 		}
 		starving := ready > 0 && !c.pauses.paused() && len(c.slots) == 0
 		if !starving || !pause.For(ctx, c.backlogInterval) {
-			c.health.set(partBacklog, nil)
+			c.fed(&told)
 			continue
 		}
 		if c.deliveries.Load() == before && len(c.slots) == 0 {
 			c.health.set(partBacklog, fmt.Errorf("queue %s has %d messages ready, but none arrives here", c.opts.Queue, ready))
+			if told.Due("", time.Now()) {
+				c.log.Warn().Int("ready", ready).Msg("messages are ready, but none arrives here")
+			}
 			continue
 		}
-		c.health.set(partBacklog, nil)
+		c.fed(&told)
 	}
+}
+
+// fed notes that the consumer gets messages, or that there are none.
+func (c *Consumer) fed(told *telemetry.Reminder) {
+	if told.Over() {
+		c.log.Info().Msg("messages arrive again")
+	}
+	c.health.set(partBacklog, nil)
 }
 
 // inspect counts the messages that are ready. The request is not cancelled with ctx: that would cost the connection.

@@ -32,7 +32,7 @@ type loop struct {
 
 func (c *Consumer) newLoop(conn *rabbit.Conn) *loop {
 	return &loop{
-		c: c, conn: conn, queue: newQueue(c.opts.Ordering), suspension: suspension{health: c.health},
+		c: c, conn: conn, queue: newQueue(c.opts.Ordering), suspension: suspension{health: c.health, log: c.log},
 		outcomes: make(chan []outcome, c.opts.Concurrency), gone: make(chan struct{}), timer: time.NewTimer(time.Hour),
 	}
 }
@@ -50,6 +50,8 @@ func (l *loop) run(ctx context.Context) error {
 	if err := l.subscribe(ctx, first); err != nil {
 		return err
 	}
+	l.c.log.Info().Int("concurrency", l.c.opts.Concurrency).Int("prefetch", l.c.opts.Prefetch).Msg("consuming")
+	defer func() { l.c.log.Info().Msg("stopped consuming") }()
 	for ctx.Err() == nil {
 		paused := l.c.pauses.changed()
 		l.startAll() //nolint:contextcheck // handlers and moves outlive the end of ctx, until the drain is over

@@ -33,6 +33,7 @@ func TestABacklogWithoutDeliveriesIsReported(t *testing.T) {
 	ready.await(t, "")
 	w.publish("m1", "m2", "m3")
 	ready.await(t, "2 messages ready, but none arrives here")
+	testkit.Eventually(t, soon, "a line in the log", func() bool { return len(w.logs.find("messages are ready, but none arrives here")) == 1 })
 	require.NoError(t, w.ch.Cancel("idler", false))
 	w.awaitEffects(2)
 	ready.await(t, "")

@@ -122,7 +122,25 @@ func TestAnAbsentDependencyHoldsEverythingAndCountsNothing(t *testing.T) {
 	away.Store(false)
 	w.awaitEffects(30)
 	ready.await(t, "")
+	held := w.logs.find("dependency away, holding messages uncounted")
+	require.Len(t, held, 1, "once, not at every probe")
+	require.Equal(t, []any{"warn", "q", "circuit open"}, []any{held[0]["level"], held[0]["queue"], held[0]["error"]})
+	require.Len(t, w.logs.find("dependency back, going on"), 1)
 	w.awaitEmpty("q.retry", "q.dlq")
+}
+
+func TestTheLogTellsWhenAConsumerWorks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	stop := w.start(w.options(nil))
+	w.publish("m1")
+	w.awaitEffects(1)
+	begun := w.logs.find("consuming")
+	require.Len(t, begun, 1)
+	require.Equal(t, []any{"info", "q", 4.0, 10.0}, []any{begun[0]["level"], begun[0]["queue"], begun[0]["concurrency"], begun[0]["prefetch"]})
+	require.Empty(t, w.logs.find("stopped consuming"))
+	stop()
+	require.Len(t, w.logs.find("stopped consuming"), 1)
 }
 
 func TestWhatIsHeldForTooLongIsRenewedUncounted(t *testing.T) {
@@ -187,6 +205,7 @@ func TestAPauseIsObeyedByEveryReplicaAndSurvivesRestarts(t *testing.T) {
 	w.awaitEffects(31)
 	w.awaitEmpty("q.retry", "q.dlq")
 	third.await(t, "")
+	require.NotEmpty(t, w.logs.find("queue resumed"))
 }
 
 func TestALongPauseGivesBackOnceWhatItHolds(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // pauseWatch knows whether the queue is paused. While the database cannot be asked the last answer holds.
@@ -57,6 +58,7 @@ func (w *pauseWatch) set(pause *Pause) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	same := w.known && (pause == nil) == (w.pause == nil)
+	first := !w.known
 	w.known, w.pause = true, pause
 	if same {
 		return
@@ -64,12 +66,15 @@ func (w *pauseWatch) set(pause *Pause) {
 	close(w.change)
 	w.change = make(chan struct{})
 	if pause == nil {
+		if !first {
+			w.log.Info().Msg("queue resumed")
+		}
 		w.metrics.paused.Set(0)
 		w.health.set(partPause, nil)
 		return
 	}
 	w.metrics.paused.Set(1)
-	w.log.Info().Str("who", pause.Who).Msg("queue paused")
+	w.log.Info().Str("who", pause.Who).Str(telemetry.FieldReason, pause.Reason).Msg("queue paused")
 	w.health.set(partPause, fmt.Errorf("queue %s is paused since %s by %s: %s", w.opts.Queue, pause.At.UTC().Format(time.RFC3339), pause.Who, pause.Reason))
 }
 

@@ -3,6 +3,11 @@ package consumer
 import (
 	"fmt"
 	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/message"
 )
 
 // Bounds of the wait for a dependency that is away.
@@ -15,6 +20,8 @@ const (
 // is back. For one goroutine.
 type suspension struct {
 	health  *health
+	log     zerolog.Logger
+	told    telemetry.Reminder
 	active  bool
 	until   time.Time
 	wait    time.Duration
@@ -35,6 +42,9 @@ func (s *suspension) begin(out outcome, now time.Time) {
 		wait = min(out.delay, suspendMax)
 	}
 	s.active, s.until, s.probing = true, now.Add(wait), nil
+	if text := message.Clip(out.err.Error(), message.MaxErrorMessage); s.told.Due(text, now) {
+		s.log.Warn().Str("error", text).Msg("dependency away, holding messages uncounted")
+	}
 	s.health.set(partSuspend, fmt.Errorf("holding messages, nothing is counted: a dependency is away: %w", out.err))
 }
 
@@ -43,7 +53,8 @@ func (s *suspension) end(j *job) {
 	if !s.active || s.probing != j {
 		return
 	}
-	*s = suspension{health: s.health}
+	s.log.Info().Msg("dependency back, going on")
+	*s = suspension{health: s.health, log: s.log}
 	s.health.set(partSuspend, nil)
 }
 

@@ -1,16 +1,19 @@
 package app_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/internal/app"
@@ -191,6 +194,41 @@ func TestDatabaseAwayAtStart(t *testing.T) {
 	network.Heal(t)
 	p.eventually(t, "readiness", ready)
 	require.NoError(t, p.end(t))
+}
+
+// The first reason must not hide the next one: it may be the one that a person can mend.
+func TestTheLogTellsEachReasonWhyTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	network := testkit.Proxy(t, db.URL)
+	c := settings(db)
+	c.Database.URL, c.Database.Schema = config.URL(network.Through(t, db.URL)), "nowhere"
+	network.Cut()
+	lines, writer := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		err := app.Run(ctx, app.Options{Config: c, Available: []app.Role{role("a", idle)}, Logger: zerolog.New(writer)})
+		done <- errors.Join(err, writer.Close())
+	}()
+	var reasons []string
+	for scan := bufio.NewScanner(lines); scan.Scan(); {
+		var line struct{ Message, Error string }
+		require.NoError(t, json.Unmarshal(scan.Bytes(), &line))
+		if line.Message != "waiting for the database" {
+			continue
+		}
+		if reasons = append(reasons, line.Error); len(reasons) == 1 {
+			network.Heal(t)
+		}
+		if strings.Contains(line.Error, "run `surefoot migrate up`") {
+			cancel()
+		}
+	}
+	require.NoError(t, <-done)
+	cancel()
+	require.GreaterOrEqual(t, len(reasons), 2)
+	require.Contains(t, reasons[0], "connect")
 }
 
 func TestNotReadyFromTheFirstMomentOn(t *testing.T) {

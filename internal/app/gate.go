@@ -2,13 +2,13 @@ package app
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // The database is looked at this often, and one look may take this long.
@@ -26,6 +26,7 @@ type gate struct {
 	app    *application
 	pool   *pgxpool.Pool
 	opened chan struct{}
+	away   telemetry.Reminder
 }
 
 func (a *application) newGate(ctx context.Context) (*gate, error) {
@@ -38,14 +39,14 @@ func (a *application) newGate(ctx context.Context) (*gate, error) {
 
 // watch looks until ctx ends.
 func (g *gate) watch(ctx context.Context) {
-	last := errStarting
+	ready := false
 	for {
 		err := g.look(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		g.report(err, last)
-		last = err
+		g.report(err, ready)
+		ready = err == nil
 		if !pause.For(ctx, lookEvery) {
 			return
 		}
@@ -58,17 +59,20 @@ func (g *gate) look(ctx context.Context) error {
 	return pg.CheckVersion(ctx, g.pool, g.app.config.Database.Schema)
 }
 
-// report tells readiness, opens the gate the first time, and logs changes only.
-func (g *gate) report(err, last error) {
+// report tells readiness, opens the gate the first time, and logs when the database comes, when it goes, and why it is
+// away whenever that changes.
+func (g *gate) report(err error, ready bool) {
 	g.app.readiness.Set(databasePart, err)
-	if err == nil {
-		g.open()
+	if err != nil {
+		if g.away.Due(err.Error(), time.Now()) {
+			g.app.logger.Warn().Err(err).Msg("waiting for the database")
+		}
+		return
 	}
-	switch {
-	case err == nil && last != nil:
+	g.away.Over()
+	g.open()
+	if !ready {
 		g.app.logger.Info().Msg("database is ready")
-	case err != nil && (last == nil || errors.Is(last, errStarting)):
-		g.app.logger.Warn().Err(err).Msg("waiting for the database")
 	}
 }
 
