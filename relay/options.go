@@ -43,7 +43,8 @@ type Options struct {
 	AMQPURL string
 	// TLS is used for amqps URLs. Default: from the URL's parameters.
 	TLS *tls.Config
-	// Exchange for rows that name none. Default: "", the broker's default exchange.
+	// Exchange for rows that name none. Default: "", the broker's default exchange: such a row goes straight into the
+	// queue that is called like its routing key. `surefoot relay run` refuses to start without one.
 	Exchange string
 	// Name tells this process from other relays, in logs and in the broker's list of connections.
 	// Default: "unknown".

@@ -108,7 +108,7 @@ func (p *process) ended(t *testing.T) int {
 
 func environment(db testkit.DB, more ...string) []string {
 	return append([]string{
-		"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema, "SUREFOOT_HTTP_LISTEN=127.0.0.1:0",
+		"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema, "SUREFOOT_HTTP_LISTEN=127.0.0.1:0", "SUREFOOT_RELAY_EXCHANGE=shop.events",
 	}, more...)
 }
 

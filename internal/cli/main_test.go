@@ -137,10 +137,12 @@ func TestRolesRefuseAConfigurationThatCannotWork(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"no target":         {"", []string{"consume", "run"}, []string{"give one target.exec"}},
-		"no rules":          {"", []string{"watchdog", "run"}, []string{"add one under watchdog.rules"}},
-		"no program":        {queue, []string{"consume", "run"}, []string{"queue q: ", "/nowhere/at/all", "queue r: ", "/nor/here"}},
-		"no program of run": {queue, []string{"run"}, []string{"set up consume: ", "/nowhere/at/all"}},
+		"no target":          {"", []string{"consume", "run"}, []string{"give one target.exec"}},
+		"no exchange":        {"", []string{"relay", "run"}, []string{"set up relay: ", "set topology.exchange, or relay.exchange"}},
+		"no exchange of run": {"", []string{"run"}, []string{"set up relay: ", "set topology.exchange, or relay.exchange"}},
+		"no rules":           {"", []string{"watchdog", "run"}, []string{"add one under watchdog.rules"}},
+		"no program":         {queue, []string{"consume", "run"}, []string{"queue q: ", "/nowhere/at/all", "queue r: ", "/nor/here"}},
+		"no program of run":  {queue, []string{"run"}, []string{"set up consume: ", "/nowhere/at/all"}},
 		"bad table": {
 			"watchdog: {rules: [{name: a, table: sagas, key: id, status: s, stuck: [X], clock: c, limit: 1m, new_status: Y, reason: R, event_type: e}]}\n",
 			[]string{"watchdog", "run"},

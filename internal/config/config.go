@@ -83,7 +83,7 @@ type Relay struct {
 	// Shards is how many lanes the keys are spread over. It is stored in the database: another number
 	// refuses to start. Default 8.
 	Shards int `yaml:"shards"`
-	// Exchange is published to by rows that name none. Default: topology.exchange.
+	// Exchange is published to by rows that name none. Default: topology.exchange; the relay needs one of the two.
 	Exchange string `yaml:"exchange"`
 	// Connections is the most connections to publish on. Default 4.
 	Connections int `yaml:"connections"`
