@@ -131,8 +131,13 @@ func (c *Consumer) batchable(j *job, now time.Time) bool {
 // message of that one will do it again.
 func (c *Consumer) workBatch(jobs []*job, outcomes chan<- []outcome, gone <-chan struct{}) {
 	defer telemetry.FatalOnPanic(c.log)
-	outs := all(jobs, outcome{action: actSingly})
-	defer func() { c.report(outs, outcomes, gone) }()
+	var outs []outcome
+	defer func() {
+		if outs == nil {
+			outs = c.failBatch(jobs, ClassPanic, errGoexit())
+		}
+		c.report(outs, outcomes, gone)
+	}()
 	outs = c.processBatch(jobs)
 }
 

@@ -48,6 +48,8 @@ type PanicError struct {
 // Error implements error.
 func (e *PanicError) Error() string { return "panic: " + e.Value }
 
+func errGoexit() error { return &PanicError{Value: "the handler ended its goroutine (runtime.Goexit)"} }
+
 // FailureStack goes into the failure record.
 func (e *PanicError) FailureStack() string { return e.Stack }
 

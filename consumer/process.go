@@ -26,7 +26,7 @@ func (c *Consumer) work(j *job, outcomes chan<- []outcome, gone <-chan struct{})
 	ended := false
 	defer func() {
 		if !ended {
-			out = c.fail(j, ClassPanic, 0, &PanicError{Value: "the handler ended its goroutine (runtime.Goexit)"})
+			out = c.fail(j, ClassPanic, 0, errGoexit())
 		}
 		c.report([]outcome{out}, outcomes, gone)
 	}()
