@@ -49,6 +49,7 @@ type Consumer struct {
 
 // New checks the options, names every fault, and does no I/O.
 func New(o Options) (*Consumer, error) {
+	chosen := o.Concurrency != 0
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -62,6 +63,9 @@ func New(o Options) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer: register metrics: %w", err)
 	}
 	log := o.Logger.With().Str(telemetry.FieldQueue, o.Queue).Logger()
+	if !chosen && o.Concurrency < o.Prefetch {
+		log.Info().Int("concurrency", o.Concurrency).Int("prefetch", o.Prefetch).Msg("as many handlers at a time as the pool has connections; enlarge it for more")
+	}
 	h := newHealth(o.Ready, errConnecting)
 	return &Consumer{
 		opts: o, log: log, metrics: m, health: h,

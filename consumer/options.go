@@ -57,8 +57,8 @@ type Options struct {
 	BatchWait time.Duration
 	// URL of the broker, amqp:// or amqps://. Two connections are made: one consumes, one publishes. Required.
 	URL string
-	// Pool of the database that holds the inbox; the caller closes it after Run. It must offer at least
-	// Concurrency connections. Required.
+	// Pool of the database that holds the inbox; the caller closes it after Run. It must offer at least Concurrency
+	// connections, when that is set. Required.
 	Pool *pgxpool.Pool
 	// Schema that `surefoot migrate up` made; handlers enqueue into it too, see outbox.WithSchema. Default: "surefoot".
 	Schema string
@@ -76,7 +76,8 @@ type Options struct {
 	MaxAttempts int
 	// Prefetch is the most unacknowledged messages held. Default: 10.
 	Prefetch int
-	// Concurrency is the most handlers at a time, at most Prefetch. Default: Prefetch.
+	// Concurrency is the most handlers at a time, at most Prefetch; each takes a connection of Pool. Default: Prefetch,
+	// or what Pool offers where that is less, which is logged.
 	Concurrency int
 	// Timeout is a message's deadline in the handler, tries after a deadlock included, and that of a whole batch. After
 	// a batch that failed each message has its own. Default: 30 s.
@@ -122,7 +123,7 @@ func (o Options) withDefaults() Options {
 	o.DeadLetters = cmp.Or(o.DeadLetters, o.Queue+".dlq")
 	o.MaxAttempts = cmp.Or(o.MaxAttempts, 5)
 	o.Prefetch = cmp.Or(o.Prefetch, 10)
-	o.Concurrency = cmp.Or(o.Concurrency, o.Prefetch)
+	o.Concurrency = cmp.Or(o.Concurrency, o.fitting())
 	o.BatchSize = cmp.Or(o.BatchSize, min(o.Prefetch, 100))
 	o.BatchWait = cmp.Or(o.BatchWait, 5*time.Millisecond)
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
@@ -146,6 +147,14 @@ func (o Options) withDefaults() Options {
 		o.step = func(name string) error { return fault.Point("consumer." + name) }
 	}
 	return o
+}
+
+// fitting is a concurrency for which the pool has the connections: pgx's own default is a pool of four on small machines.
+func (o Options) fitting() int {
+	if o.Pool == nil {
+		return o.Prefetch
+	}
+	return min(o.Prefetch, int(o.Pool.Config().MaxConns))
 }
 
 // validate lists every fault of options that have their defaults.

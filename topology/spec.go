@@ -38,7 +38,8 @@ type Queue struct {
 	MaxAttempts int `json:"max_attempts,omitempty" yaml:"max_attempts"`
 	// Prefetch is the most unacknowledged messages of a consumer. Default: 10.
 	Prefetch int `json:"prefetch,omitempty" yaml:"prefetch"`
-	// Concurrency is the most handlers at a time, at most Prefetch. Default: Prefetch.
+	// Concurrency is the most handlers at a time, at most Prefetch. Default: Prefetch, and no more than the consumer's
+	// pool has connections.
 	Concurrency int `json:"concurrency,omitempty" yaml:"concurrency"`
 	// HandlerTimeout is a message's deadline in the handler. Default: 30s.
 	HandlerTimeout time.Duration `json:"handler_timeout,omitempty" yaml:"handler_timeout"`

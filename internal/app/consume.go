@@ -28,7 +28,7 @@ func consumeRole() Role {
 
 // targets are the queues that this binary serves itself.
 func targets(c *config.Config) []topology.Queue {
-	return slices.DeleteFunc(slices.Clone(c.Topology.WithDefaults().Queues), func(q topology.Queue) bool { return q.Target == nil })
+	return slices.DeleteFunc(slices.Clone(c.Topology.Queues), func(q topology.Queue) bool { return q.Target == nil })
 }
 
 // consumers work on several queues at once.
