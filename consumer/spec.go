@@ -1,13 +1,44 @@
 package consumer
 
-import "github.com/surefoot-mq/surefoot/topology"
+import (
+	"cmp"
+	"fmt"
+	"os"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/topology"
+)
+
+// FromConfig returns the options of a queue from the configuration that the command surefoot reads, so that retry delays
+// and limits are written once: the file at path with the SUREFOOT_* variables over it, as strictly; every fault is in the
+// error. An empty path is SUREFOOT_CONFIG, else surefoot.yaml in the working directory. Handler, Pool, Logger and the
+// rest are the caller's to set; the configuration gives the queue's own options, URL, ManagementURL, TLS, Schema and
+// InboxRetention.
+func FromConfig(path, queue string) (Options, error) {
+	c, err := config.Load(config.Sources{Path: path, Environ: os.Environ(), ReadFile: os.ReadFile})
+	if err != nil {
+		return Options{}, fmt.Errorf("consumer: %w", err)
+	}
+	for _, q := range c.Topology.Queues {
+		if q.Name != queue {
+			continue
+		}
+		o := FromSpec(q)
+		o.URL, o.ManagementURL, o.TLS = c.AMQP.URL.Reveal(), c.AMQP.ManagementURL.Reveal(), c.AMQP.TLS()
+		o.Schema, o.InboxRetention = c.Database.Schema, c.Inbox.Retention
+		return o, nil
+	}
+	return Options{}, fmt.Errorf("consumer: queue %q is not under topology.queues in %s", message.Clip(queue, message.MaxShortString), cmp.Or(path, "the configuration"))
+}
 
 // FromSpec returns the options that a queue's specification decides. Handler, connections and the rest are the
-// caller's to set.
+// caller's to set. A concurrency that the specification leaves out is left to [New], which knows the pool.
 func FromSpec(q topology.Queue) Options {
+	concurrency := q.Concurrency
 	q, _ = topology.Spec{Queues: []topology.Queue{q}}.Find(q.Name) // with its defaults
 	return Options{
 		Queue: q.Name, Retry: q.Tiers(), DeadLetters: q.DLQ(), MaxAttempts: q.MaxAttempts, Prefetch: q.Prefetch,
-		Concurrency: q.Concurrency, Timeout: q.HandlerTimeout, Ordering: Ordering(q.Ordering),
+		Concurrency: concurrency, Timeout: q.HandlerTimeout, Ordering: Ordering(q.Ordering),
 	}
 }

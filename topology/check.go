@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -43,6 +44,12 @@ func (r Report) Err() error {
 }
 
 const mendApply = "run `surefoot topology apply`"
+
+// mendRetry is for a retry queue that is not there: the queues may be right, and the program's own delays not.
+func mendRetry(tier Tier) string {
+	return mendApply + fmt.Sprintf("; if surefoot.yaml gives this queue other retry delays than the %s that this consumer wants, "+
+		"take them from there (consumer.FromConfig)", shortDuration(tier.Delay))
+}
 
 // Check judges the way of a work queue's messages in an actual state. It is pure.
 func Check(actual State, path Path) Report {
@@ -110,16 +117,34 @@ func (c *pathChecker) work(path Path) {
 }
 
 func (c *pathChecker) retry(path Path, tier Tier) {
-	e, exists := c.queue(tier.Queue, "a retry queue")
-	if !exists {
+	if _, exists := c.state.Queues[tier.Queue]; !exists {
+		c.find(true, tier.Queue, fmt.Sprintf("is missing (a retry queue%s)", c.otherTiers(path)), mendRetry(tier))
 		return
 	}
+	e, _ := c.queue(tier.Queue, "a retry queue")
 	c.lossless(tier.Queue, e)
 	ttl, by, set := e.number(argTTL)
 	c.find(!set, tier.Queue, "has no message TTL: what enters it stays for ever", mendApply+" with a new name for the queue, or set message-ttl by a policy")
 	c.find(set && ttl != tier.Delay.Milliseconds(), tier.Queue, fmt.Sprintf("returns messages after %s (%s), not after %s", time.Duration(ttl)*time.Millisecond, by, tier.Delay),
-		"make the delay in the configuration and the queue's TTL agree; `surefoot topology plan` says how")
+		"make the delay in the configuration and the queue's TTL agree, and take a program's from there (consumer.FromConfig); `surefoot topology plan` says how")
 	c.leads(tier.Queue, e, path.Queue, "messages", nil)
+}
+
+// otherTiers tells which retry queues a work queue has beside those that are wanted: then it is the delays that differ.
+func (c *pathChecker) otherTiers(path Path) string {
+	var others []string
+	for name := range c.state.Queues {
+		tier, ours := strings.CutPrefix(name, path.Queue+retrySuffix)
+		wanted := slices.ContainsFunc(path.Retry, func(t Tier) bool { return t.Queue == name })
+		if ours && (tier == "" || tier[0] == '.') && !wanted {
+			others = append(others, name)
+		}
+	}
+	if len(others) == 0 {
+		return ""
+	}
+	slices.Sort(others)
+	return "; the broker has " + strings.Join(others[:min(len(others), tiersMax)], ", ") + " instead"
 }
 
 func (c *pathChecker) deadLetters(name string) {

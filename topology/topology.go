@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -104,9 +105,10 @@ func verifyPresence(ctx context.Context, conn *rabbit.Conn, path Path, reason st
 	report := Report{Path: path, Unchecked: []string{
 		fmt.Sprintf("arguments, bindings and policies of queue %q and its retry and dead-letter queues: %s", path.Queue, reason),
 	}}
-	names := []string{path.Queue, path.DeadLetters}
+	names, mends := []string{path.Queue, path.DeadLetters}, map[string]string{}
 	for _, tier := range path.Retry {
 		names = append(names, tier.Queue)
+		mends[tier.Queue] = mendRetry(tier)
 	}
 	for _, name := range names {
 		_, _, err := conn.Inspect(ctx, name)
@@ -116,7 +118,7 @@ func verifyPresence(ctx context.Context, conn *rabbit.Conn, path Path, reason st
 				return Report{}, err
 			}
 		case codeNotFound:
-			report.Findings = append(report.Findings, Finding{name, "is missing", mendApply})
+			report.Findings = append(report.Findings, Finding{name, "is missing", cmp.Or(mends[name], mendApply)})
 		case codeAccessRefused:
 			report.Unchecked = append(report.Unchecked, fmt.Sprintf("whether queue %q exists: no permission", name))
 		default:
