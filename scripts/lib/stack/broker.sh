@@ -41,7 +41,7 @@ broker_launch() {
   as broker rm -f "$data/broker/pid"
   raise_file_limit
   set_environment
-  set_prefix broker
+  set_broker_prefix
   # In a session of its own: a signal to the caller's terminal or process group must not reach it.
   local session=setsid
   command -v setsid >/dev/null || session=nohup

@@ -15,9 +15,11 @@ db_bin() {
   printf '%s' "$best"
 }
 
+broker_bin() { if [[ -n $(broker_root) ]]; then printf '/usr/lib/rabbitmq/bin'; else system_broker_bin; fi; }
+
 # The directory of RabbitMQ's own scripts (not the distribution's wrappers, which refuse other users),
 # empty if there is none >= 3.10.
-broker_bin() {
+system_broker_bin() {
   local dir version
   for dir in /usr/lib/rabbitmq/bin "$(brew_prefix || true)/opt/rabbitmq/sbin" \
     "$(dirname "$(readlink -f "$(command -v rabbitmq-server || echo /nowhere/rabbitmq-server)")")"; do
@@ -30,7 +32,7 @@ broker_bin() {
 
 newer_or_equal() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
 
-installed() { [[ -n $("${1}_bin") ]]; }
+installed() { [[ -n $(if [[ $1 == db ]]; then db_bin; else system_broker_bin; fi) ]]; }
 
 package_of() { case $1 in db) echo postgresql ;; broker) echo rabbitmq-server ;; esac; }
 
@@ -42,7 +44,11 @@ install_packages() {
   for component; do
     if ! installed "$component"; then missing+=("$component") packages+=("$(package_of "$component")"); fi
   done
-  ((${#missing[@]})) || return 0
+  if ((${#missing[@]})); then install_missing; fi
+  [[ " $* " != *" broker "* ]] || install_root
+}
+
+install_missing() {
   if command -v apt-get >/dev/null; then
     install_with_apt "${packages[@]}"
   elif command -v brew >/dev/null; then
