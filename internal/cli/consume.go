@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -103,52 +102,4 @@ func knownQueue(ctx context.Context, db *database, queue string) error {
 		return usageErrorf("see `surefoot consume ls`", "queue %s is not in surefoot.yaml, and no consumer of it was ever started", queue)
 	}
 	return nil
-}
-
-func consumeList(s *session) *cobra.Command {
-	queue := ""
-	cmd := &cobra.Command{
-		Use: "ls", Short: "List the queues that have consumers, and which are paused by whom and why", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			db, err := s.database(cmd.Context())
-			if err != nil {
-				return err
-			}
-			queues, err := consumer.Queues(cmd.Context(), db.pool, db.schema, queue)
-			if err != nil {
-				return err
-			}
-			return render(s, queueStates(queues))
-		},
-	}
-	cmd.Flags().StringVar(&queue, "queue", "", "only this queue")
-	s.outputFlag(cmd)
-	return cmd
-}
-
-func queueStates(queues []consumer.QueueState) listing[consumer.QueueState] {
-	when := func(t *time.Time) string {
-		if t == nil {
-			return ""
-		}
-		return t.UTC().Format(time.RFC3339)
-	}
-	return listing[consumer.QueueState]{
-		Items: queues,
-		Empty: "no consumer was ever started, and no queue is paused",
-		Name:  func(q consumer.QueueState) string { return q.Queue },
-		Columns: []column[consumer.QueueState]{
-			{"QUEUE", func(q consumer.QueueState) string { return q.Queue }},
-			{"STATE", func(q consumer.QueueState) string {
-				if q.Paused {
-					return "paused"
-				}
-				return "working"
-			}},
-			{"SINCE", func(q consumer.QueueState) string { return when(q.Since) }},
-			{"BY", func(q consumer.QueueState) string { return q.Who }},
-			{"REASON", func(q consumer.QueueState) string { return q.Reason }},
-			{"LAST STARTED", func(q consumer.QueueState) string { return when(q.Started) }},
-		},
-	}
 }

@@ -2,8 +2,11 @@ package cli_test
 
 import (
 	"encoding/json"
+	"regexp"
+	"strings"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/consumer"
@@ -59,4 +62,52 @@ topology:
 	require.NoError(t, db.Pool.QueryRow(t.Context(),
 		`SELECT array_agg(who || ' ' || action || ' ' || target || ' ' || reason ORDER BY id) FROM `+db.Schema+`.audit`).Scan(&audited))
 	require.Equal(t, []string{"ann consume pause orders.saga INC-7", "bob consume resume orders.saga "}, audited)
+}
+
+// "Working" is what the broker says now, not what once was.
+func TestConsumeLsTellsLiveConsumersFromDeadOnes(t *testing.T) {
+	t.Parallel()
+	db, broker := testkit.Database(t), testkit.Broker(t)
+	conn, err := amqp.Dial(broker.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	require.NoError(t, err)
+	for _, queue := range []string{"live", "dead", "held", "gone"} {
+		_, err = db.Pool.Exec(t.Context(), `INSERT INTO `+db.Schema+`.inbox_consumers (name, queue, retention) VALUES ($1, $1, '1 day')`, queue)
+		require.NoError(t, err)
+		if queue != "gone" {
+			_, err = ch.QueueDeclare(queue, true, false, false, false, nil)
+			require.NoError(t, err)
+		}
+	}
+	_, err = ch.Consume("live", "", false, false, false, false, nil)
+	require.NoError(t, err)
+	_, err = consumer.PauseQueue(t.Context(), db.Pool, db.Schema, "held", "ann", "INC-7")
+	require.NoError(t, err)
+	list := func(amqpURL string, args ...string) (result, map[string]string) {
+		e := env("")
+		e.Environ = []string{"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema, "SUREFOOT_AMQP_URL=" + amqpURL}
+		got := run(t, e, append([]string{"consume", "ls"}, args...)...)
+		require.Zero(t, got.code, got.stderr)
+		states := map[string]string{}
+		for line := range strings.Lines(got.stdout) {
+			cells := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(line), -1)
+			states[cells[0]] = cells[min(1, len(cells)-1)]
+		}
+		return got, states
+	}
+	got, states := list(broker.URL)
+	require.Equal(t, map[string]string{"QUEUE": "STATE", "live": "working", "dead": "no consumer", "held": "paused", "gone": "no consumer"}, states)
+	require.Contains(t, got.stderr, "queue gone is not on the broker")
+	for url, why := range map[string]string{"": "set SUREFOOT_AMQP_URL", "amqp://a:b@127.0.0.1:1/": "connection refused"} {
+		got, states = list(url)
+		require.Equal(t, []string{"unknown", "paused"}, []string{states["live"], states["held"]})
+		require.Contains(t, got.stderr, why)
+	}
+	got, _ = list(broker.URL, "--queue", "nope")
+	require.Equal(t, "no consumer of nope was ever started, and it is not paused; `surefoot consume ls` lists all queues\n", got.stderr)
+	got, _ = list(broker.URL, "-o", "json", "--queue", "live")
+	require.Contains(t, got.stdout, `"state": "working",`)
+	require.Contains(t, got.stdout, `"consumers": 1`)
 }
