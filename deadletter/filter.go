@@ -16,7 +16,7 @@ type Filter struct {
 	// ErrorClass is the class of the failure record, exactly; for a letter of the broker without one, the broker's
 	// reason: delivery_limit, rejected, expired, maxlen. Default: any.
 	ErrorClass string
-	// ErrorContains is part of the error's message or type, whatever the case. Default: any.
+	// ErrorContains is part of the error's message or type, or of a program's standard error, whatever the case. Default: any.
 	ErrorContains string
 	// IDs are message ids, any of them. Default: any.
 	IDs []string

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -63,6 +64,7 @@ type facts struct {
 	requestID       string
 	class           string
 	errType, errMsg string
+	stderr          string // of a program that failed
 	attempts        int
 	redrives        int64
 	run             string
@@ -80,6 +82,9 @@ func factsOf(d *amqp.Delivery, n names) facts {
 		origin: message.OriginOf(d.Headers), death: deathOf(d.Headers, n.work),
 		diedAt: message.Time(d.Headers, message.HeaderLastFailedAt),
 	}
+	if (message.Failure{Type: f.errType}).OfProgram() {
+		f.stderr = message.Text(d.Headers, message.HeaderErrorStack)
+	}
 	f.redrives, _ = message.Integer(d.Headers[message.HeaderRedriveCount])
 	if f.death != nil {
 		if f.class == "" {
@@ -95,8 +100,8 @@ func factsOf(d *amqp.Delivery, n names) facts {
 // misrouted says that the letter came from another queue than the one this dead-letter queue belongs to.
 func (f *facts) misrouted(n names) bool { return f.origin.Queue != "" && f.origin.Queue != n.work }
 
-// contains looks for text in the error's message and type, whatever the case.
+// contains looks for text in the error's message, its type, and what a program wrote to standard error, whatever the case.
 func (f *facts) contains(text string) bool {
 	text = strings.ToLower(text)
-	return strings.Contains(strings.ToLower(f.errMsg), text) || strings.Contains(strings.ToLower(f.errType), text)
+	return slices.ContainsFunc([]string{f.errMsg, f.errType, f.stderr}, func(s string) bool { return strings.Contains(strings.ToLower(s), text) })
 }

@@ -80,10 +80,12 @@ type Letter struct {
 
 // FailureRecord is a [message.Failure] for output.
 type FailureRecord struct {
-	Class         string          `json:"class"`
-	Type          string          `json:"type"`
-	Message       string          `json:"message"`
+	Class   string `json:"class"`
+	Type    string `json:"type"`
+	Message string `json:"message"`
+	// Stack of a panic; of a program's failure Stderr instead, the end of what it wrote to standard error.
 	Stack         string          `json:"stack,omitempty"`
+	Stderr        string          `json:"stderr,omitempty"`
 	Fingerprint   string          `json:"fingerprint"`
 	FirstFailedAt time.Time       `json:"first_failed_at,omitzero"`
 	LastFailedAt  time.Time       `json:"last_failed_at,omitzero"`
@@ -202,6 +204,9 @@ func recordOf(f message.Failure) *FailureRecord {
 		Class: f.Class, Type: f.Type, Message: f.Message, Stack: f.Stack, Fingerprint: f.Fingerprint,
 		FirstFailedAt: f.FirstFailedAt, LastFailedAt: f.LastFailedAt, Host: f.Host, Version: f.Version,
 		Log: make([]AttemptRecord, len(f.Log)),
+	}
+	if f.OfProgram() {
+		r.Stack, r.Stderr = "", f.Stack
 	}
 	for i, a := range f.Log {
 		r.Log[i] = AttemptRecord(a)

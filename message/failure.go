@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,6 +49,14 @@ type Failure struct {
 	Host, Version string
 	// Log is one line per attempt, oldest first, at most [MaxAttemptLog].
 	Log []Attempt
+}
+
+// OfProgram says that a program failed, by the types of failure that package consumer/program writes: Stack is then the
+// end of what it wrote to standard error.
+func (f Failure) OfProgram() bool {
+	code, exited := strings.CutPrefix(f.Type, "exit ")
+	_, err := strconv.ParseUint(code, 10, 32)
+	return exited && err == nil || f.Type == "signal" || f.Type == "killed"
 }
 
 // Attempt is one line of the attempt log.

@@ -195,3 +195,13 @@ func TestFingerprintOfALongTextIsTheSameInTheRecord(t *testing.T) {
 	message.Failure{Class: "c", Type: "t", Message: text}.Write(h, 1)
 	require.Equal(t, message.Fingerprint("c", "t", text), message.FailureOf(h).Fingerprint)
 }
+
+func TestProgramsFailuresAreKnownByTheirTypes(t *testing.T) {
+	t.Parallel()
+	for typ, want := range map[string]bool{
+		"exit 65": true, "exit 1": true, "signal": true, "killed": true,
+		"": false, "exit": false, "exit now": false, "exec.ExitError": false, "signals": false,
+	} {
+		require.Equal(t, want, message.Failure{Type: typ}.OfProgram(), typ)
+	}
+}

@@ -53,7 +53,7 @@ func (c *chooseFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&c.queue, "queue", "", "the work `queue`, or its dead-letter queue (required)")
 	flags.StringVar(&c.typ, "type", "", "only messages of this `type`")
 	flags.StringVar(&c.class, "error-class", "", "only failures of this `class`, such as permanent; for the broker's own dead letters its reason, such as delivery_limit")
-	flags.StringVar(&c.contains, "error-contains", "", "only failures with this `text` in the error's message or type, whatever the case")
+	flags.StringVar(&c.contains, "error-contains", "", "only failures with this `text` in the error's message or type or in a program's standard error, whatever the case")
 	flags.StringArrayVar(&c.ids, "id", nil, "only this message `id`; may be repeated")
 	flags.StringVar(&c.since, "since", "", "only what failed last at this `time` or later: RFC 3339, or an age such as 2h; without a failure record the broker's time of death counts")
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait while somebody else works on the queue, such as 1m")

@@ -161,6 +161,32 @@ func TestDLQRefusals(t *testing.T) {
 	require.Equal(t, 1, s.depth("orders.saga.dlq"))
 }
 
+// What a program says of its failure is found and shown by its own name, not as a stack.
+func TestDLQShowsStandardErrorOfPrograms(t *testing.T) {
+	t.Parallel()
+	s := newDLQStage(t)
+	send := func(id, typ, stack string) {
+		h := amqp.Table{}
+		message.SetOrigin(h, message.Origin{Exchange: "shop.events", RoutingKey: "order.paid", Queue: "orders.saga"})
+		message.Failure{Class: "panic", Type: typ, Message: "panic: boom", Stack: stack}.Write(h, 1)
+		before := s.depth("orders.saga.dlq")
+		require.NoError(t, s.ch.PublishWithContext(t.Context(), "", "orders.saga.dlq", true, false, amqp.Publishing{MessageId: id, Headers: h}))
+		testkit.Eventually(t, 10*time.Second, "the letter", func() bool { return s.depth("orders.saga.dlq") == before+1 })
+	}
+	send("program", "exit 65", "cannot parse it\n")
+	send("panic", "consumer.PanicError", "main.go:1 cannot parse it\n")
+	got := s.run("show", "--queue", "orders.saga", "--error-contains", "Cannot Parse")
+	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stdout, "stderr:\ncannot parse it")
+	require.NotContains(t, got.stdout, "main.go:1", "a stack is not searched")
+	require.NotContains(t, got.stdout, "stack:")
+	got = s.run("show", "--queue", "orders.saga", "--id", "panic")
+	require.Contains(t, got.stdout, "stack:\nmain.go:1")
+	require.Regexp(t, `(?m)^error +panic: boom$`, got.stdout)
+	got = s.run("show", "--queue", "orders.saga", "--id", "program", "-o", "json")
+	require.Contains(t, got.stdout, `"stderr": "cannot parse it\n"`)
+}
+
 // A target that fills up in the middle: what fits is moved, the rest stays, and the exit code says so.
 func TestDLQRedrivePartly(t *testing.T) {
 	t.Parallel()

@@ -91,8 +91,8 @@ func (s *session) showLetter(l *deadletter.Letter, preview int) error {
 	if err := writeTable(s.env.Stdout, rows); err != nil {
 		return err
 	}
-	if l.Failure != nil && l.Failure.Stack != "" {
-		if _, err := fmt.Fprintf(s.env.Stdout, "stack:\n%s\n", EscapeBlock(l.Failure.Stack, maxErrorText)); err != nil {
+	for _, block := range failureBlocks(l) {
+		if _, err := fmt.Fprintf(s.env.Stdout, "%s:\n%s\n", block[0], EscapeBlock(block[1], maxErrorText)); err != nil {
 			return fmt.Errorf("write output: %w", err)
 		}
 	}
@@ -143,6 +143,15 @@ func failureRows(l *deadletter.Letter) [][]string {
 		rows = append(rows, []string{fmt.Sprintf("attempt %d", a.Number), stampText(a.At) + " " + classed(a.Class, a.Message)})
 	}
 	return rows
+}
+
+// failureBlocks are the texts of several lines, with their titles.
+func failureBlocks(l *deadletter.Letter) [][2]string {
+	if l.Failure == nil {
+		return nil
+	}
+	return slices.DeleteFunc([][2]string{{"stack", l.Failure.Stack}, {"stderr", l.Failure.Stderr}},
+		func(block [2]string) bool { return block[1] == "" })
 }
 
 // classed puts the class before an error's text, unless that begins with it: "panic: ...", "malformed payload: ...".
