@@ -135,7 +135,7 @@ func (c *Consumer) retry(j *job, err error, v verdict) outcome {
 		copied.Headers[message.HeaderNotBefore] = time.Now().Add(v.delay).UnixMilli()
 	}
 	c.log.Warn().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
-		Dur("delay", max(tier.Delay, v.delay)).Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg("deferred retry")
+		Stringer("delay", max(tier.Delay, v.delay)).Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg("deferred retry")
 	return c.move(j, tier.Queue, copied, "retry", func() { c.metrics.retries.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
 }
 
@@ -146,7 +146,7 @@ func (c *Consumer) bury(j *job, err error, v verdict) outcome {
 		text = "poison message, sending to DLQ"
 	}
 	c.log.Error().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
-		Str(telemetry.FieldReason, message.Clip(err.Error(), message.MaxErrorMessage)).Msg(text)
+		Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg(text)
 	copied := c.counted(&j.delivery, err, v)
 	return c.move(j, c.opts.DeadLetters, copied, "dead-letter", func() { c.metrics.dead.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
 }

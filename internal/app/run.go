@@ -105,7 +105,7 @@ func (a *application) run(ctx context.Context, roles []Role) error {
 	failed := running.wait(ctx)
 	a.stopBy = time.Now().Add(a.config.Shutdown.Timeout)
 	a.readiness.Drain()
-	a.logger.Info().AnErr(telemetry.FieldReason, failed).Dur("timeout", a.config.Shutdown.Timeout).Msg("stopping")
+	a.logger.Info().Err(failed).Stringer("timeout", a.config.Shutdown.Timeout).Msg("stopping")
 	return running.stop(a.stopBy.Add(-a.reserve()))
 }
 

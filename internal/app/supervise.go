@@ -151,7 +151,7 @@ func supervise(ctx context.Context, runner Runner, logger zerolog.Logger, ready 
 			wait = firstRestart
 		}
 		ready(err)
-		logger.Warn().Err(err).Dur("wait", wait).Msg("role failed, starting it again")
+		logger.Warn().Err(err).Stringer("wait", wait).Msg("role failed, starting it again")
 		if !pause.For(ctx, wait) {
 			return nil
 		}
