@@ -15,20 +15,22 @@ type question struct {
 	Verb string
 	// Count is to how many. Zero is not asked about.
 	Count int
-	// Thing is what they are, in the singular: "message".
+	// Thing is what they are, in the singular: "message". Empty when Target says it all.
 	Thing string
-	// Target is where: "orders.saga.dlq".
+	// Target is where: "orders.saga.dlq"; without a Thing what: "queue orders.saga".
 	Target string
 }
 
 func (q question) String() string {
-	plural := "s"
-	if q.Count == 1 {
-		plural = ""
+	text := q.Verb
+	if q.Thing != "" {
+		text += " " + counted(q.Count, q.Thing)
+		if q.Target != "" {
+			text += " of"
+		}
 	}
-	text := fmt.Sprintf("%s %d %s%s", q.Verb, q.Count, q.Thing, plural)
 	if q.Target != "" {
-		text += " of " + q.Target
+		text += " " + q.Target
 	}
 	return Escape(text, maxCell)
 }

@@ -63,7 +63,7 @@ func (c *consumeChange) run(ctx context.Context) error {
 		c.session.note("would %s queue %s; nothing was changed", c.verb, c.queue)
 		return nil
 	}
-	if err := c.session.confirm(ctx, question{Verb: c.verb, Count: 1, Thing: "queue", Target: c.queue}); err != nil {
+	if err := c.session.confirm(ctx, question{Verb: c.verb, Count: 1, Target: "queue " + c.queue}); err != nil {
 		return err
 	}
 	changed, err := c.does(ctx, db.pool, db.schema, c.queue, who, c.text)

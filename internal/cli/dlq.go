@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,7 +108,7 @@ func outcomeOf(r deadletter.Result, err error) error {
 		return err
 	}
 	if failed := r.Left.Failed(); failed > 0 && !r.DryRun {
-		err := fmt.Errorf("%d messages could not be moved and are still in %s: see problems in -o json", failed, r.DLQ)
+		err := fmt.Errorf("%s could not be moved, still in %s: see problems in -o json", counted(failed, "message"), r.DLQ)
 		if r.Done > 0 {
 			return partly(err)
 		}
@@ -116,11 +117,12 @@ func outcomeOf(r deadletter.Result, err error) error {
 	return nil
 }
 
-func resultColumns(done string) []column[deadletter.Result] {
+// resultColumns leave out what happened to no message, what was found and done apart.
+func resultColumns(r deadletter.Result, done string) []column[deadletter.Result] {
 	count := func(title string, of func(deadletter.Result) int) column[deadletter.Result] {
 		return column[deadletter.Result]{title, func(r deadletter.Result) string { return strconv.Itoa(of(r)) }}
 	}
-	return []column[deadletter.Result]{
+	all := []column[deadletter.Result]{
 		{"run", func(r deadletter.Result) string { return r.Run.String() }},
 		{"queue", func(r deadletter.Result) string { return r.Queue }},
 		count("found", func(r deadletter.Result) int { return r.Found }),
@@ -134,6 +136,9 @@ func resultColumns(done string) []column[deadletter.Result] {
 		count("not reached", func(r deadletter.Result) int { return r.Left.NotReached }),
 		{"types", groupsText},
 	}
+	return slices.DeleteFunc(all, func(c column[deadletter.Result]) bool {
+		return c.Title != "found" && c.Title != done && (c.Text(r) == "0" || c.Text(r) == "")
+	})
 }
 
 func groupsText(r deadletter.Result) string {

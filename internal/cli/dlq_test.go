@@ -118,6 +118,8 @@ func TestDLQFromTheCommandLine(t *testing.T) {
 	require.Zero(t, got.code, got.stderr)
 	require.Equal(t, []int{1, 1}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
 	require.Contains(t, got.stderr, "reprocessed from DLQ")
+	require.Regexp(t, `^run +\S+\nqueue +orders.saga\nfound +2\nredriven +1\nnot matching +1\ntypes +.*\n$`, got.stdout, "and no line about nothing")
+	require.NotContains(t, got.stderr, "redriven 1", "the table has said it")
 
 	require.Equal(t, cli.ExitUsage, s.run("discard", "--queue", "orders.saga", "--yes").code)
 	got = s.run("discard", "--queue", "orders.saga", "--since", "1h", "--reason", "refunded by hand", "--yes")

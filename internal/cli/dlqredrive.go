@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,7 +58,7 @@ type changeDLQ struct {
 
 func (c *changeDLQ) add(s *session, cmd *cobra.Command) {
 	c.chooseFlags.add(cmd.Flags())
-	cmd.Flags().IntVar(&c.max, "max", 0, "the most messages, oldest first; 0 for all")
+	boundFlag(cmd.Flags(), &c.max, "max", math.MaxInt32, "the most messages, oldest first, from 1; default all")
 	cmd.Flags().StringVar(&c.rate, "rate", "", "the most messages a second, such as `50/s`; default no limit")
 	cmd.Flags().StringVar(&c.reason, "reason", "", "why, for the audit")
 	s.changeFlags(cmd)
@@ -80,16 +81,14 @@ func (s *session) changeLetters(
 	done := 0
 	c.Progress = func(p deadletter.Progress) { told.add(p.Done - done); done = p.Done }
 	result, err := do(d, c)
-	if !s.dryRun && result.Done > 0 {
-		told.done()
-	}
+	told.end()
 	if result.DLQ != "" && (err == nil || result.Done > 0) {
 		if rendered := s.renderResult(result, verb); rendered != nil {
 			return rendered
 		}
 	}
 	if result.Left.Repeaters > 0 {
-		s.note("%d messages were redriven %d times before and are held back; --include-repeaters moves them too", result.Left.Repeaters, deadletter.MaxRedrives)
+		s.note("held back, because redriven %d times before: %s; --include-repeaters moves these too", deadletter.MaxRedrives, counted(result.Left.Repeaters, "message"))
 	}
 	return outcomeOf(result, err)
 }
@@ -99,7 +98,7 @@ func (s *session) renderResult(r deadletter.Result, verb string) error {
 	if r.DryRun {
 		done = "would be " + done
 	}
-	return renderOne(s, r, r.Run.String(), resultColumns(done)...)
+	return renderOne(s, r, r.Run.String(), resultColumns(r, done)...)
 }
 
 // common reads the flags of a redrive or a discard.
@@ -111,9 +110,6 @@ func (s *session) common(change *changeDLQ, verb string) (deadletter.Common, err
 	rate, err := perSecond(change.rate)
 	if err != nil {
 		return deadletter.Common{}, err
-	}
-	if change.max < 0 {
-		return deadletter.Common{}, usageErrorf("", "--max must not be negative")
 	}
 	c := deadletter.Common{
 		Queue: change.queue, Filter: filter, Max: change.max, Rate: rate, DryRun: s.dryRun, Reason: change.reason,

@@ -18,7 +18,7 @@ import (
 func dlqShow(s *session) *cobra.Command {
 	var (
 		choose  chooseFlags
-		limit   int
+		limit   = 10
 		payload string
 	)
 	cmd := &cobra.Command{
@@ -49,7 +49,7 @@ func dlqShow(s *session) *cobra.Command {
 		},
 	}
 	choose.add(cmd.Flags())
-	cmd.Flags().IntVar(&limit, "limit", 10, "the most messages")
+	boundFlag(cmd.Flags(), &limit, "limit", deadletter.MaxShow, fmt.Sprintf("the most messages, from 1 to %d", deadletter.MaxShow))
 	cmd.Flags().StringVar(&payload, "payload", "512", "the most `bytes` of each body: a size such as 64KiB, 0 for none, all for all")
 	s.outputFlag(cmd)
 	return cmd

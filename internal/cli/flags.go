@@ -2,7 +2,9 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +52,7 @@ func (s *session) outputFlag(cmd *cobra.Command) {
 
 // changeFlags gives a command that changes something its --dry-run and --yes.
 func (s *session) changeFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "show what would be done, and do nothing")
+	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "show what would be done, and do nothing; exits 0 whatever that is")
 	cmd.Flags().BoolVarP(&s.yes, "yes", "y", false, "do not ask")
 }
 
@@ -60,6 +62,9 @@ func flagError(cmd *cobra.Command, err error) error {
 		return err
 	}
 	hint := "see " + cmd.CommandPath() + " --help"
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return usageErrorf(hint, "--%s cannot be %q: %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid))
+	}
 	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
 		if near := nearestFlag(cmd, name); near != "" {
 			hint = "did you mean --" + near + "?"
@@ -68,7 +73,63 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usageErrorf(hint, "%w", err)
 }
 
+// wanted says what a flag takes; the errors of Go's own parsers do not say it to people.
+func wanted(invalid *pflag.InvalidValueError) string {
+	switch kind := invalid.GetFlag().Value.Type(); kind {
+	case "int", "int64", "uint":
+		return "use a whole number"
+	case "float64":
+		return "use a number"
+	case "bool":
+		return "use true or false"
+	case "duration":
+		return "use a duration with its unit, such as 30s or 5m"
+	}
+	return errors.Unwrap(invalid).Error()
+}
+
+// bound is the value of a flag that bounds how many: a whole number from 1. It has one meaning everywhere, so that 0, which
+// some take for none and others for all, is refused.
+type bound struct {
+	n    *int
+	most int
+}
+
+// boundFlag gives a command a flag that bounds how many; n holds the default, 0 for no bound.
+func boundFlag(flags *pflag.FlagSet, n *int, name string, most int, usage string) {
+	flags.Var(bound{n, most}, name, usage)
+}
+
+// String is the flag's text.
+func (b bound) String() string {
+	if b.n == nil || *b.n == 0 {
+		return ""
+	}
+	return strconv.Itoa(*b.n)
+}
+
+// Type names the flag's kind in help.
+func (b bound) Type() string { return "count" }
+
+// Set reads the flag.
+func (b bound) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > b.most {
+		return fmt.Errorf("use a whole number from 1 to %d", b.most)
+	}
+	*b.n = n
+	return nil
+}
+
+// sameMeaning are flags that are called otherwise elsewhere.
+func sameMeaning(name string) string {
+	return map[string]string{"limit": "max", "max": "limit", "event-filter": "type", "force": "yes"}[name]
+}
+
 func nearestFlag(cmd *cobra.Command, name string) string {
+	if other := sameMeaning(name); cmd.Flags().Lookup(other) != nil {
+		return other
+	}
 	var names []string
 	collect := func(flag *pflag.Flag) { names = append(names, flag.Name) }
 	cmd.Flags().VisitAll(collect)

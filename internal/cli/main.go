@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ func Main(ctx context.Context, args []string, env Env) int {
 	}
 	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := cmp.Or(root.ExecuteContext(ctx), s.misuse)
 	if err != nil && !s.started {
 		err = asUsage(err)
 	}

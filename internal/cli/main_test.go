@@ -77,9 +77,9 @@ func TestWrongUses(t *testing.T) {
 		"flag needs value":  {[]string{"version", "-o"}, "surefoot: flag needs an argument: 'o' in -o\nhint: see surefoot version --help\n"},
 		"no such format": {
 			[]string{"version", "-o", "xml"},
-			"surefoot: invalid argument \"xml\" for \"-o, --output\" flag: use table, json, jsonl or name\nhint: see surefoot version --help\n",
+			"surefoot: --output cannot be \"xml\": use table, json, jsonl or name\nhint: see surefoot version --help\n",
 		},
-		"too many arguments": {[]string{"version", "now"}, "surefoot: unknown command \"now\" for \"surefoot version\"\n"},
+		"too many arguments": {[]string{"version", "now"}, "surefoot: version does not take \"now\"\nhint: see surefoot version --help\n"},
 		"hostile argument":   {[]string{"\x1b[2Jboo"}, "surefoot: unknown command \"\\x1b[2Jboo\" for surefoot\nhint: see surefoot --help\n"},
 		"service not named": {
 			[]string{"migrate", "up"},
@@ -181,4 +181,65 @@ func TestHelpGoesToStdout(t *testing.T) {
 		require.Empty(t, got.stderr)
 		require.Contains(t, got.stdout, "Usage:")
 	}
+}
+
+func TestHelpAndVersionOfWhatIsThere(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, result{0, "v1.2.3\n", ""}, run(t, env(""), "--version"))
+	for _, tt := range []struct {
+		args []string
+		hint string
+	}{
+		{[]string{"help", "migrat"}, "did you mean migrate?"},
+		{[]string{"help", "nope"}, "see surefoot --help"},
+		{[]string{"nope", "--help"}, "see surefoot --help"},
+		{[]string{"dlq", "redrife", "-h"}, "did you mean redrive?"},
+		{[]string{"help", "dlq", "lst"}, "did you mean ls"},
+	} {
+		got := run(t, env(""), tt.args...)
+		require.Equal(t, cli.ExitUsage, got.code, "%v", tt.args)
+		require.Empty(t, got.stdout, "%v", tt.args)
+		require.Contains(t, got.stderr, "unknown command", "%v", tt.args)
+		require.Contains(t, got.stderr, tt.hint, "%v", tt.args)
+	}
+	got := run(t, env(""), "--config", "x.yaml", "dlq", "show", "--help")
+	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stdout, "surefoot dlq show --queue QUEUE")
+}
+
+// Whoever types a command wrong learns what would be right.
+func TestWrongArgumentsAreExplained(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args         []string
+		error, hint  string
+		alsoNotInErr string
+	}{
+		"queue as argument":    {[]string{"dlq", "show", "loans.mail"}, `dlq show does not take "loans.mail"`, "give the queue with --queue loans.mail", "unknown command"},
+		"of a pause":           {[]string{"consume", "pause", "loans.mail"}, `consume pause does not take "loans.mail"`, "--queue loans.mail", ""},
+		"surplus of a role":    {[]string{"run", "extra"}, `run does not take "extra"`, "see surefoot run --help", ""},
+		"missing id":           {[]string{"outbox", "show"}, "outbox show needs ID", "see surefoot outbox show --help", "arg(s)"},
+		"surplus id":           {[]string{"outbox", "show", "a", "b"}, `outbox show does not take "b"`, "see surefoot outbox show --help", "arg(s)"},
+		"limit of a redrive":   {[]string{"dlq", "redrive", "--limit", "1"}, "unknown flag: --limit", "did you mean --max?", ""},
+		"max of a look":        {[]string{"dlq", "show", "--max", "1"}, "unknown flag: --max", "did you mean --limit?", ""},
+		"script's filter":      {[]string{"dlq", "redrive", "--event-filter", "x"}, "unknown flag: --event-filter", "did you mean --type?", ""},
+		"mistyped flag":        {[]string{"dlq", "redrive", "--quue", "x"}, "unknown flag: --quue", "did you mean --queue?", ""},
+		"no number":            {[]string{"outbox", "ls", "--limit", "x"}, `--limit cannot be "x": use a whole number`, "--help", "strconv"},
+		"limit of 0":           {[]string{"dlq", "show", "--queue", "q", "--limit", "0"}, `--limit cannot be "0": use a whole number from 1 to 1000`, "--help", ""},
+		"max of 0":             {[]string{"dlq", "discard", "--queue", "q", "--max", "0"}, `--max cannot be "0": use a whole number from 1`, "--help", ""},
+		"limit of 0, watchdog": {[]string{"watchdog", "ls", "--limit", "0"}, `--limit cannot be "0": use a whole number from 1 to 10000`, "--help", ""},
+		"limit of 0, outbox":   {[]string{"outbox", "ls", "--limit", "0"}, "--limit is 0, but must be from 1 to 10000", "", ""},
+		"no duration":          {[]string{"dlq", "show", "--wait", "5"}, `--wait cannot be "5": use a duration with its unit`, "--help", "time:"},
+		"format":               {[]string{"dlq", "ls", "-o", "yaml"}, `--output cannot be "yaml": use table, json, jsonl or name`, "--help", ""},
+	} {
+		got := run(t, env(""), tt.args...)
+		require.Equal(t, cli.ExitUsage, got.code, name)
+		require.Contains(t, got.stderr, "surefoot: "+tt.error, name)
+		require.Contains(t, got.stderr, tt.hint, name)
+		if tt.alsoNotInErr != "" {
+			require.NotContains(t, got.stderr, tt.alsoNotInErr, name)
+		}
+	}
+	require.Contains(t, run(t, env(""), "dlq", "redrive", "--help").stdout, "from 1; default all")
+	require.Contains(t, run(t, env(""), "dlq", "show", "--help").stdout, "from 1 to 1000 (default 10)")
 }

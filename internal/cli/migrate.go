@@ -36,7 +36,7 @@ func migrateUp(s *session) *cobra.Command {
 			return render(s, migrations(steps, "schema "+c.Database.Schema+" is up to date"))
 		},
 	}
-	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "show what would be applied, and apply nothing")
+	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "show what would be applied, and apply nothing; exits 0 whatever that is, unlike status")
 	s.outputFlag(cmd)
 	return cmd
 }
@@ -85,7 +85,7 @@ func missingError(all []pg.Migration, schema string) error {
 		}
 	}
 	if missing > 0 {
-		return differs("%d of %d migrations are missing in schema %s: run `surefoot migrate up`", missing, len(all), schema)
+		return differs("%d of %s missing in schema %s: run `surefoot migrate up`", missing, counted(len(all), "migration"), schema)
 	}
 	return nil
 }

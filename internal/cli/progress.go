@@ -53,6 +53,16 @@ func (p *progress) done() {
 	}
 }
 
+// end leaves the line that a terminal shows. The count itself is the command's to tell.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drawn {
+		p.tell()
+		fmt.Fprintln(p.s.env.Stderr)
+	}
+}
+
 func (p *progress) tell() {
 	p.told = time.Now()
 	text := fmt.Sprintf("%s %d", p.verb, p.count)

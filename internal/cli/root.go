@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,11 @@ func newRoot(s *session) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	s.globalFlags(root.PersistentFlags())
 	root.AddCommand(commands(s)...)
+	root.SetHelpCommand(helpCommand(root))
+	root.SetHelpFunc(s.helpFunc(root.HelpFunc()))
+	root.Version = cmp.Or(s.build().Version, "unknown")
+	root.SetVersionTemplate("{{.Version}}\n")
+	explainArgs(root)
 	s.markStart(root)
 	return root
 }

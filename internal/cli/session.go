@@ -23,6 +23,7 @@ type session struct {
 	env     Env
 	flags   *pflag.FlagSet
 	started bool
+	misuse  error // found where cobra takes no error
 
 	configPath string
 	as         string

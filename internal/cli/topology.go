@@ -57,7 +57,11 @@ func topologyPlan(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.showPlan(cmd.Context(), t, prune)
+			text, err := s.showPlan(cmd.Context(), t, prune)
+			if err == nil && text != "" {
+				err = differs("surefoot.yaml and the broker differ: %s", text)
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&prune, "prune", false, "count what apply --prune removes as changes, too")
@@ -65,22 +69,26 @@ func topologyPlan(s *session) *cobra.Command {
 	return cmd
 }
 
-func (s *session) showPlan(ctx context.Context, t *topology.Topology, prune bool) error {
+// showPlan prints the plan and says in a few words what an apply would do, nothing if it would do nothing.
+func (s *session) showPlan(ctx context.Context, t *topology.Topology, prune bool) (text string, err error) {
 	plan, err := t.Plan(ctx)
 	if err != nil {
-		return managed(err)
+		return "", managed(err)
 	}
 	if err := render(s, changes(plan)); err != nil {
-		return err
+		return "", err
 	}
 	pending, conflicts := plan.Pending(prune), plan.Conflicts()
 	if left := plan.Pending(true) - pending; left > 0 {
 		s.note("%d of these only with --prune", left)
 	}
 	if pending > 0 || conflicts > 0 {
-		return differs("surefoot.yaml and the broker differ: apply would make %d changes, %d things exist with other properties", pending, conflicts)
+		text = "apply would make " + counted(pending, "change")
 	}
-	return nil
+	if conflicts > 0 {
+		text += "; in its way, with other properties: " + counted(conflicts, "thing")
+	}
+	return text, nil
 }
 
 func changes(plan topology.Plan) listing[topology.Change] {
@@ -121,7 +129,11 @@ func topologyApply(s *session) *cobra.Command {
 				return err
 			}
 			if s.dryRun {
-				return s.showPlan(cmd.Context(), t, prune)
+				text, err := s.showPlan(cmd.Context(), t, prune)
+				if text != "" {
+					s.note("%s; nothing was changed", text)
+				}
+				return err
 			}
 			if err := s.confirmApply(cmd.Context(), t, spec, prune); err != nil {
 				return err
@@ -164,7 +176,7 @@ func (s *session) apply(ctx context.Context, t *topology.Topology, prune bool) e
 	case err != nil:
 		return managed(err)
 	case plan.Pending(prune) > 0:
-		return partly(fmt.Errorf("%d changes could not be made yet; the details say why", plan.Pending(prune)))
+		return partly(fmt.Errorf("not made yet: %s; the details say why", counted(plan.Pending(prune), "change")))
 	}
 	return nil
 }
@@ -225,7 +237,7 @@ func (s *session) verify(ctx context.Context, t *topology.Topology, spec topolog
 		return err
 	}
 	if unsafe > 0 {
-		return differs("%d queues are not safe to consume from", unsafe)
+		return differs("not safe to consume from: %s", counted(unsafe, "queue"))
 	}
 	return nil
 }

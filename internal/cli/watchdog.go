@@ -61,7 +61,7 @@ func watchdogOnce(s *session) *cobra.Command {
 			return failedRows(results)
 		},
 	}
-	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "list what is overdue, and change nothing")
+	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "list what is overdue, and change nothing; exits 0 whatever that is")
 	s.outputFlag(cmd)
 	return cmd
 }
@@ -73,7 +73,7 @@ func failedRows(results []watchdog.Result) error {
 		failed += r.Failed
 	}
 	if failed > 0 {
-		return partly(fmt.Errorf("%d rows failed and will be tried again: see `surefoot watchdog ls`", failed))
+		return partly(fmt.Errorf("failed and tried again later: %s; see `surefoot watchdog ls`", counted(failed, "row")))
 	}
 	return nil
 }
@@ -101,9 +101,6 @@ func watchdogList(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List rows that are over their limit, with what kept them from being changed", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 || limit > maxOverdue {
-				return usageErrorf("", "--limit is %d, but must be from 1 to %d", limit, maxOverdue)
-			}
 			w, err := s.watchdog(cmd.Context())
 			if err != nil {
 				return err
@@ -111,7 +108,7 @@ func watchdogList(s *session) *cobra.Command {
 			return s.listOverdue(cmd.Context(), w, limit)
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", limit, "the most rows of each rule, oldest first")
+	boundFlag(cmd.Flags(), &limit, "limit", maxOverdue, fmt.Sprintf("the most rows of each rule, oldest first, from 1 to %d", maxOverdue))
 	s.outputFlag(cmd)
 	return cmd
 }
