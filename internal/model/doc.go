@@ -14,7 +14,7 @@
 //	    uncommitted row is not published; and from every state, when nothing more goes wrong, every committed row
 //	    can still be published or discarded (neither is it forgotten, nor its key blocked by nothing)
 //	G2  no row is published for the first time while an earlier one of its key is not, nor discarded
-//	    (under skip: unless that one was bad, nacked or on a channel that ended)
+//	    (under skip: unless that one was bad or nacked)
 //	    no statement of an old epoch changes a row, no publish of an old epoch follows one of a newer, and nothing
 //	    is published after it was discarded
 //

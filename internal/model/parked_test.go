@@ -14,14 +14,15 @@ func (e *expansion) parkedRows(i int) {
 		if !e.from.waits(r.errand.rows) {
 			e.do(actErrandDone, i, e.rowOf(r.errand), func(s *state) string { return e.errandDone(s, i) })
 		}
-		e.do(actErrandDoubt, i, e.rowOf(r.errand), fine(func(s *state) {
+		e.do(actErrandDoubt, i, e.rowOf(r.errand), func(s *state) string {
 			st := s.relays[i].errand
 			s.orphan(st)
 			s.relays[i].errand = statement{}
 			if st.kind >= discards && !e.requestDoubt {
-				e.end(s, i, true)
+				return e.tryErrand(s, i, e.rowOf(st), st.kind)
 			}
-		}))
+			return ""
+		})
 	}
 	for x := range e.rows {
 		e.parkedRow(i, x)
@@ -91,14 +92,17 @@ func (m *model) firstOfKey(r *relay, x int) bool {
 }
 
 func (e *expansion) errand(action uint8, i, x int, kind uint8) {
-	e.do(action, i, x, func(s *state) string {
-		st, broken, held := e.begin(s, i, kind, 1<<x)
-		s.relays[i].errand = st
-		if !held {
-			e.end(s, i, false)
-		}
-		return broken
-	})
+	e.do(action, i, x, func(s *state) string { return e.tryErrand(s, i, x, kind) })
+}
+
+// tryErrand begins a statement, unless the epoch is over.
+func (m *model) tryErrand(s *state, i, x int, kind uint8) string {
+	st, broken, held := m.begin(s, i, kind, 1<<x)
+	s.relays[i].errand = st
+	if !held {
+		m.end(s, i, false)
+	}
+	return broken
 }
 
 // errandDone commits the statement and takes its answer.
@@ -129,7 +133,7 @@ func (m *model) errandDone(s *state, i int) string {
 	case settlesParked:
 		r.ref[x] = noRef
 	case discards:
-		if there {
+		if there || s.db.place[x] == discardedRow && !m.requestDoubt { // by the try whose answer was lost
 			r.ref[x] = noRef
 		}
 	case retries:

@@ -21,7 +21,7 @@ type rules struct {
 	parkOnce     bool // parking that finds its row gone does not look whether its own lost try has parked it
 	parkNoLock   bool // the statements on the parked table do not lock the lease's row
 	sameEpoch    bool // a shard that ended without another owner is started again at its old epoch
-	requestDoubt bool // an operator's request whose answer is lost is forgotten, the key stays blocked in memory
+	requestDoubt bool // an operator's request is not tried again when its answer is lost: its key stays blocked in memory
 	fenceStays   bool // a draining shard whose channel was closed leaves its fence behind
 }
 
