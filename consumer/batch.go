@@ -75,19 +75,20 @@ func (b *inbox) insertAll(ctx context.Context, tx pgx.Tx, keys []uuid.UUID) (fre
 	return fresh, nil
 }
 
-// batch appends the innocent jobs that may run together now, in the order of delivery. Those of one lane stay together:
-// behind one that does not fit, the lane waits.
-func (q *queue) batch(into []*job, limit int, fits func(*job) bool) []*job {
+// batch picks the innocent jobs that may run together now, in the order of delivery. Behind one that does not fit its
+// lane waits.
+func (q *queue) batch(limit int, fits func(*job) bool) []*job {
+	picked := make([]*job, 0, min(limit, len(q.waiting)))
 	var closed map[string]bool
 	for _, j := range q.waiting {
-		if len(into) == limit {
+		if len(picked) == limit {
 			break
 		}
 		lane := q.lane(j)
 		switch {
 		case lane != "" && (q.busy[lane] || closed[lane]):
 		case fits(j):
-			into = append(into, j)
+			picked = append(picked, j)
 		case lane != "":
 			if closed == nil {
 				closed = map[string]bool{}
@@ -95,7 +96,7 @@ func (q *queue) batch(into []*job, limit int, fits func(*job) bool) []*job {
 			closed[lane] = true
 		}
 	}
-	return into
+	return picked
 }
 
 // gather picks the jobs that start together now: one, or a batch. Empty: all must wait, a batch that fills until
@@ -110,7 +111,7 @@ func (l *loop) gather(now time.Time) []*job {
 	if o.Batch == nil || l.suspension.active || !fits(first) {
 		return []*job{first}
 	}
-	batch := l.queue.batch(make([]*job, 0, min(o.BatchSize, len(l.queue.waiting))), o.BatchSize, fits)
+	batch := l.queue.batch(o.BatchSize, fits)
 	if full := batch[0].received.Add(o.BatchWait); len(batch) < o.BatchSize && now.Before(full) && l.in.mayBring() {
 		l.filling = full
 		return nil
@@ -124,7 +125,7 @@ func (in *intake) mayBring() bool { return in.acks.outstanding() < in.prefetch }
 // batchable says whether a job may share a transaction: a suspect runs alone, and what is put off, has no id or failed
 // with its batch is handled singly.
 func (c *Consumer) batchable(j *job, now time.Time) bool {
-	return !j.suspect && !j.single && (j.msg.ID != "" || c.opts.AllowNoID) && !notBefore(j.delivery.Headers).After(now)
+	return !j.suspect && !j.single && (j.msg.ID != "" || c.opts.AllowNoID) && !j.early.After(now)
 }
 
 // workBatch is work for jobs that share a transaction. What ends the goroutine is some handler's doing: alone, the

@@ -14,14 +14,15 @@ import (
 
 // BenchmarkBatch drains a queue with one inserted row per message: by batches, whose transaction also holds the inbox
 // rows and inserts all effects by one statement, and by a bare consumer with a transaction and an acknowledgement per
-// message. x-faster is how many times more messages the batches do in the same time.
+// message. x-bare-rate is how many times more messages a second the batches
+// do.
 func BenchmarkBatch(b *testing.B) {
-	const n = 10000
+	const n, bareN = 30000, 6000 // about the same time
 	w := newWorld(b, worldOptions{})
 	var batches atomic.Int64
 	var spent, bareSpent time.Duration
 	for b.Loop() {
-		bareSpent += drainBare(b, w, n, true, func(ctx context.Context, d *amqp.Delivery) error {
+		bareSpent += drainBare(b, w, bareN, true, func(ctx context.Context, d *amqp.Delivery) error {
 			return pgx.BeginFunc(ctx, w.db.Pool, func(tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `INSERT INTO `+w.db.Schema+`.effects (id, key) VALUES ($1, $2)`, d.MessageId, "")
 				return err
@@ -42,10 +43,10 @@ func BenchmarkBatch(b *testing.B) {
 			return w.start(o)
 		})
 	}
-	total := float64(n * b.N)
-	b.ReportMetric(total/spent.Seconds(), "msg/s")
-	b.ReportMetric(total/bareSpent.Seconds(), "bare-msg/s")
-	b.ReportMetric(bareSpent.Seconds()/spent.Seconds(), "x-faster")
-	b.ReportMetric(total/float64(batches.Load()), "msg/batch")
+	rate, bareRate := float64(n*b.N)/spent.Seconds(), float64(bareN*b.N)/bareSpent.Seconds()
+	b.ReportMetric(rate, "msg/s")
+	b.ReportMetric(bareRate, "bare-msg/s")
+	b.ReportMetric(rate/bareRate, "x-bare-rate")
+	b.ReportMetric(float64(n*b.N)/float64(batches.Load()), "msg/batch")
 	b.ReportMetric(0, "ns/op")
 }

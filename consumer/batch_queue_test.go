@@ -24,7 +24,7 @@ func TestBatchesKeepLanesInOrder(t *testing.T) {
 			}
 			jobs := []*job{first}
 			if fits(first) {
-				jobs = q.batch(nil, 4, fits)
+				jobs = q.batch(4, fits)
 				require.Same(t, first, jobs[0])
 			}
 			for _, j := range jobs {

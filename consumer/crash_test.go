@@ -23,7 +23,10 @@ import (
 // workerVar makes the test binary a worker process: its value is a workerConfig.
 const workerVar = "SUREFOOT_CONSUMER_TEST_WORKER"
 
-type workerConfig struct{ URL, Database, Schema string }
+type workerConfig struct {
+	URL, Database, Schema string
+	Batch                 bool
+}
 
 // runWorker consumes until it is killed. A message whose id begins with "killer" kills it in its handler.
 func runWorker() {
@@ -41,7 +44,7 @@ func work(c workerConfig) error {
 	if err != nil {
 		return err
 	}
-	w, err := consumer.New(consumer.Options{
+	o := consumer.Options{
 		Queue: "q", URL: c.URL, Pool: pool, Schema: c.Schema, MaxAttempts: 3, PausePoll: 50 * time.Millisecond,
 		Handler: func(ctx context.Context, tx pgx.Tx, m message.Message) error {
 			if strings.HasPrefix(m.ID, "killer") {
@@ -50,7 +53,11 @@ func work(c workerConfig) error {
 			_, err := tx.Exec(ctx, `INSERT INTO `+c.Schema+`.effects (id, key) VALUES ($1, $2)`, m.ID, m.Key)
 			return err
 		},
-	})
+	}
+	if c.Batch {
+		o.Batch, o.Handler = consumer.Each(o.Handler), nil
+	}
+	w, err := consumer.New(o)
 	if err != nil {
 		return err
 	}
@@ -60,9 +67,9 @@ func work(c workerConfig) error {
 }
 
 // process is one worker process after the other, started anew as long as there is one.
-func (w *world) workers(n int, until func() bool) (crashes int) {
+func (w *world) workers(n int, batch bool, until func() bool) (crashes int) {
 	w.t.Helper()
-	config, err := json.Marshal(workerConfig{w.vhost.URL, w.db.URL, w.db.Schema})
+	config, err := json.Marshal(workerConfig{w.vhost.URL, w.db.URL, w.db.Schema, batch})
 	require.NoError(w.t, err)
 	died := make(chan int, n)
 	running := map[int]*exec.Cmd{}
@@ -106,13 +113,15 @@ func TestAMessageThatKillsItsProcessIsBoundedAndHarmsNobody(t *testing.T) {
 		world    worldOptions
 		replicas int
 		killers  int
+		batch    bool
 	}{
-		"one process":   {worldOptions{}, 1, 1},
-		"three at once": {worldOptions{}, 3, 1},
-		"four killers":  {worldOptions{}, 2, 4},
+		"one process":   {worldOptions{}, 1, 1, false},
+		"three at once": {worldOptions{}, 3, 1, false},
+		"four killers":  {worldOptions{}, 2, 4, false},
 		// Each killer crashes four times; what is held with it each time would pass the limit.
-		"a low limit":   {worldOptions{limit: 6}, 1, 4},
-		"classic queue": {worldOptions{classic: true}, 2, 1},
+		"a low limit":   {worldOptions{limit: 6}, 1, 4, false},
+		"classic queue": {worldOptions{classic: true}, 2, 1, false},
+		"batches":       {worldOptions{}, 2, 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -123,7 +132,7 @@ func TestAMessageThatKillsItsProcessIsBoundedAndHarmsNobody(t *testing.T) {
 			for i := range 30 {
 				w.publish(fmt.Sprintf("after-%d", i))
 			}
-			crashes := w.workers(o.replicas, func() bool { return w.depth("q.dlq") == o.killers && len(w.effects()) == 30+o.killers })
+			crashes := w.workers(o.replicas, o.batch, func() bool { return w.depth("q.dlq") == o.killers && len(w.effects()) == 30+o.killers })
 			// The first crash is charged to nobody, as the process held others too; then three attempts.
 			require.LessOrEqual(t, crashes, o.killers*(3+o.replicas), "crashes")
 			last := w.options(nil)

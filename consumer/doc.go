@@ -61,6 +61,24 @@
 // runs, together with what it holds, so that the next active consumer begins with exactly that. This costs a delivery
 // of the broker's limit at each shutdown.
 //
+// # Batches
+//
+// A [BatchHandler] handles up to BatchSize messages in one transaction, which saves most of what a message costs: its
+// commit and its round trips. The inbox rows are written first, in the order of their ids, so that two replicas with the
+// same messages do not deadlock over them. Duplicates, of earlier transactions or in the same batch, are left out of
+// what the handler sees, and are acknowledged with the others. A batch starts when it is full, when its first message has
+// waited for BatchWait, or when Prefetch are held and none can come.
+//
+// Only success is shared. Whatever else becomes of the handler or the commit (error, panic, deadline, deadlock), the
+// transaction is rolled back, nothing is counted, and the messages are run singly at once: classes, attempts, retries,
+// dead letters and records are those of single messages. When nobody knows whether the commit took effect, the inbox
+// tells in the single run. While a database or dependency is away the messages are held, and then run singly; a shutdown
+// returns them.
+//
+// Suspects, and messages that are put off, are in no batch. With [OrderLanes] a batch takes the messages of a key in
+// order, and later ones of that key wait for all of it. A batch has one deadline, takes one place of Concurrency, is one
+// observation of the handler's seconds and one span, with a link to each message; all else is counted per message.
+//
 // # Pauses and absences
 //
 // A pause ([PauseQueue]) keeps what is held unacknowledged and starts nothing. Because the broker takes back what is

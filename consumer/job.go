@@ -29,6 +29,7 @@ type job struct {
 	key      uuid.UUID
 	suspect  bool
 	received time.Time
+	early    time.Time // not to be handled before
 	tried    time.Time // when it last began, zero: never
 	effect   bool      // a plain handler has done its work; only the inbox row is missing
 	renew    bool      // held for too long: put off instead of run
@@ -44,7 +45,7 @@ type outcome struct {
 }
 
 func newJob(from *intake, d amqp.Delivery) *job {
-	j := &job{from: from, delivery: d, msg: message.FromDelivery(&d), suspect: isSuspect(&d), received: time.Now()}
+	j := &job{from: from, delivery: d, msg: message.FromDelivery(&d), suspect: isSuspect(&d), received: time.Now(), early: notBefore(d.Headers)}
 	j.key = keyOf(j.msg.ID)
 	if j.msg.ID == "" {
 		j.key = bodyKey(j.msg)
