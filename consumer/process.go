@@ -57,7 +57,7 @@ func (c *Consumer) process(j *job) outcome {
 	if err := c.opts.step("after-deliver"); err != nil {
 		return outcome{job: j, action: actDrop}
 	}
-	if wait := time.Until(notBefore(j.delivery.Headers)); j.renew || wait > 0 && wait <= maxDeferral {
+	if wait := time.Until(j.early); j.renew || wait > 0 && wait <= maxDeferral {
 		return c.putOff(j, wait)
 	}
 	if j.msg.ID == "" && !c.opts.AllowNoID {
