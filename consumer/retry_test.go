@@ -44,7 +44,10 @@ func TestTransient503VisitsTheRetryQueueTwice(t *testing.T) {
 	}
 	w.awaitEffects(1)
 	w.awaitEmpty("q.retry", "q.dlq")
-	require.Len(t, w.logs.find("deferred retry"), 2)
+	deferred := w.logs.find("deferred retry")
+	require.Len(t, deferred, 2)
+	require.Equal(t, "200ms", deferred[0]["delay"], "with its unit")
+	require.Contains(t, deferred[0]["error"], "503")
 }
 
 func TestExhaustedRetriesEndInTheDeadLetterQueueWithTheWholeRecord(t *testing.T) {
