@@ -13,6 +13,8 @@ import (
 // The arms that are hidden subcommands.
 const (
 	armPublish = "publish"
+	armConsume = "consume"
+	armMove    = "move"
 )
 
 // ArmOptions are what an arm's process has from its configuration.
@@ -41,7 +43,7 @@ type outcome struct {
 // RunArm is the process of one arm: it reads its task, works until that is done or ctx ends, and prints its outcome.
 func RunArm(ctx context.Context, o ArmOptions) error {
 	run := map[string]func(context.Context, ArmOptions) (outcome, error){
-		armPublish: runPublish,
+		armPublish: runPublish, armConsume: runConsume, armMove: runMove,
 	}[o.Name]
 	if run == nil {
 		return fmt.Errorf("there is no arm %q", o.Name)

@@ -188,6 +188,18 @@ func (p *process) wait(ctx context.Context) ([]byte, error) {
 	return p.line, nil
 }
 
+// result waits for a process that prints its outcome.
+func result(ctx context.Context, p *process) (done outcome, err error) {
+	line, err := p.wait(ctx)
+	if err != nil {
+		return done, err
+	}
+	if err := json.Unmarshal(line, &done); err != nil {
+		return done, fmt.Errorf("read the outcome of %s: %w", p.name, err)
+	}
+	return done, nil
+}
+
 // cpu of the process in microseconds, after its end.
 func (p *process) cpu() *float64 {
 	state := p.cmd.ProcessState

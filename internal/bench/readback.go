@@ -30,9 +30,8 @@ func newBook() *book { return &book{last: map[string]int{}} }
 
 // note enters a message.
 func (b *book) note(id, key string) {
-	digits := id[len(strings.TrimRight(id, "0123456789")):]
-	n, err := strconv.Atoi(digits)
-	if err != nil || n >= 1<<32 { // more than anybody fills
+	n, ok := numberOf(id)
+	if !ok {
 		b.foreign = id
 		return
 	}
@@ -49,6 +48,12 @@ func (b *book) note(id, key string) {
 		b.disordered++
 	}
 	b.last[key] = max(b.last[key], n)
+}
+
+// numberOf is the number at the end of a message id.
+func numberOf(id string) (n int, ok bool) {
+	n, err := strconv.Atoi(id[len(strings.TrimRight(id, "0123456789")):])
+	return n, err == nil && n < 1<<32 // more than anybody fills
 }
 
 // readBack takes the n messages that wait in a queue, and enters them.

@@ -36,11 +36,12 @@ type stage struct {
 	management *rabbit.Management
 	meter      *meter
 	machine    Machine
+	body       []byte // every payload
 	dir        string // the processes' working directory: no configuration file is there
 }
 
 func openStage(ctx context.Context, o Options) (_ *stage, err error) {
-	s := &stage{o: o}
+	s := &stage{o: o, body: payload(o.Bytes)}
 	defer func() {
 		if err != nil {
 			s.release(ctx)
@@ -219,6 +220,81 @@ func (s *stage) freshQueue(ctx context.Context) error {
 		}
 	}
 	return s.channel.Do(ctx, "bind queue", func(ch *amqp.Channel) error { return ch.QueueBind(s.queue(), "order.#", s.exchange(), false, nil) })
+}
+
+// freshWork makes the consumers' queue anew, with what belongs to it, as `surefoot topology apply` would.
+func (s *stage) freshWork(ctx context.Context) error {
+	if err := s.dropQueues(ctx); err != nil {
+		return err
+	}
+	state := topology.Desired(topology.Spec{Exchange: s.exchange(), Queues: []topology.Queue{s.work()}})
+	for name, x := range state.Exchanges {
+		err := s.channel.Do(ctx, "declare exchange "+name, func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclare(name, x.Type, x.Durable, false, false, false, nil)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for name, q := range state.Queues {
+		err := s.channel.Do(ctx, "declare queue "+name, func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare(name, q.Durable, false, false, false, tableOf(q.Arguments))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for b := range state.Bindings {
+		err := s.channel.Do(ctx, "bind queue "+b.Queue, func(ch *amqp.Channel) error {
+			return ch.QueueBind(b.Queue, b.RoutingKey, b.Exchange, false, nil)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tableOf turns integers into what the protocol carries.
+func tableOf(arguments map[string]any) amqp.Table {
+	table := amqp.Table{}
+	for name, value := range arguments {
+		if n, ok := value.(int); ok {
+			value = int64(n)
+		}
+		table[name] = value
+	}
+	return table
+}
+
+// fillQueue publishes n messages, confirmed.
+func (s *stage) fillQueue(ctx context.Context, queue string, n int, letter func(number int) (amqp.Publishing, error)) error {
+	l, err := openLane(ctx, s.broker("bench-fill"))
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	for number := 1; number <= n; number++ {
+		msg, err := letter(number)
+		if err != nil {
+			return err
+		}
+		if err := l.send(ctx, "", queue, msg); err != nil {
+			return fmt.Errorf("fill %s: %w", queue, err)
+		}
+	}
+	return l.flush(ctx)
+}
+
+// freshSchema makes an arm's schema anew.
+func (s *stage) freshSchema(ctx context.Context, arm string) (string, error) {
+	schema := s.schema(arm)
+	if err := s.dropSchema(ctx, schema); err != nil {
+		return "", err
+	}
+	_, err := pg.Migrate(ctx, pg.MigrateOptions{URL: s.o.DatabaseURL, Schema: schema})
+	return schema, err
 }
 
 // depth is how many messages wait in a queue: exact, and cheap enough to be asked often.
