@@ -39,7 +39,10 @@ func (t *Topology) Apply(ctx context.Context, opts ApplyOptions) (plan Plan, err
 		t.opts.Logger.Warn().Err(err).Msg("topology is declared without knowing what is there")
 		plan = Diff(Desired(t.spec), newState())
 	}
-	a := applier{conn: conn, management: t.management, log: t.opts.Logger, wanted: Desired(t.spec), settle: t.settle, kept: map[string]bool{}}
+	a := applier{
+		conn: conn, management: t.management, log: t.opts.Logger, wanted: Desired(t.spec), settle: t.settle,
+		leaving: map[string]bool{}, kept: map[string]kept{}, gone: map[string][]*Change{},
+	}
 	return a.apply(ctx, plan, opts.Prune)
 }
 
@@ -49,10 +52,19 @@ type applier struct {
 	log        zerolog.Logger
 	wanted     State
 	settle     time.Duration
-	kept       map[string]bool // work queues of leftovers that could not be deleted yet, or whose retry queue could not
+
+	// By work queue, of leftovers:
+	leaving map[string]bool      // it is to be deleted
+	kept    map[string]kept      // it, or a queue of it, could not be deleted yet
+	gone    map[string][]*Change // its retry queues that were deleted
 }
 
 func (a *applier) apply(ctx context.Context, plan Plan, prune bool) (Plan, error) {
+	for _, c := range plan.Changes {
+		if c.Action == ActionDelete && c.queue.Role == RoleWork {
+			a.leaving[c.Name] = true
+		}
+	}
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
 		if c.Prune && !prune {

@@ -134,16 +134,60 @@ func TestPruneDeletesOnlyWhatIsEmptyAndUnused(t *testing.T) {
 	plan, err = to.Apply(t.Context(), topology.ApplyOptions{Prune: true})
 	require.NoError(t, err)
 	require.True(t, find(t, plan, "shop -> old (#)").Done)
-	require.Contains(t, find(t, plan, "old.retry").Detail, "kept: it has 1 messages")
-	require.Contains(t, find(t, plan, "old").Detail, "kept: another queue of old")
-	require.Contains(t, find(t, plan, "old.dlq").Detail, "kept: another queue of old")
+	requireKept(t, plan, "old", "it has 2 messages", "old.retry", "old.dlq")
 	require.Equal(t, 2, s.ready(t, "old"))
 	require.Equal(t, 1, s.ready(t, "old.retry"))
 
-	s.drain(t, "old.retry", 1)
 	s.drain(t, "old", 2)
+	plan, err = to.Apply(t.Context(), topology.ApplyOptions{Prune: true})
+	require.NoError(t, err)
+	requireKept(t, plan, "old.retry", "it has 1 messages", "old", "old.dlq")
+
+	s.drain(t, "old.retry", 1)
 	s.prune(t, to)
 	require.Equal(t, 1, s.ready(t, "new"))
+}
+
+// requireKept checks that a queue was kept for what it says, and others of its work queue because of it.
+func requireKept(t *testing.T, plan topology.Plan, queue, why string, others ...string) {
+	t.Helper()
+	require.Contains(t, find(t, plan, queue).Detail, "kept: "+why)
+	for _, other := range others {
+		require.Contains(t, find(t, plan, other).Detail, "kept: "+queue+" is still there: "+why)
+	}
+}
+
+// Who consumes from a queue that an earlier spec had needs its retry queue as long as the queue is there.
+func TestARetryQueueStaysWithItsWorkQueue(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.apply(t, topology.Queue{Name: "old", Retry: []time.Duration{time.Hour}})
+	to := s.topology(t, topology.Queue{Name: "new"})
+	topology.Hasty(to)
+	s.publish(t, "", "old", "m")
+	plan, err := to.Apply(t.Context(), topology.ApplyOptions{Prune: true})
+	require.NoError(t, err)
+	requireKept(t, plan, "old", "it has 1 messages", "old.retry", "old.dlq")
+	require.Zero(t, s.ready(t, "old.retry"), "it is there")
+	s.drain(t, "old", 1)
+
+	// The queue is used again after its retry queue was deleted.
+	topology.Patient(to)
+	applied := make(chan struct{})
+	go func() {
+		defer close(applied)
+		plan, err = to.Apply(t.Context(), topology.ApplyOptions{Prune: true})
+	}()
+	testkit.Eventually(t, 20*time.Second, "the retry queue to be deleted", func() bool {
+		_, _, err := s.conn.Inspect(t.Context(), "old.retry")
+		return rabbit.Code(err) == 404
+	})
+	s.publish(t, "", "old", "m")
+	<-applied
+	require.NoError(t, err)
+	requireKept(t, plan, "old", "", "old.retry", "old.dlq")
+	require.False(t, find(t, plan, "old.retry").Done)
+	require.Zero(t, s.ready(t, "old.retry"), "it is there again")
 }
 
 // prune applies until nothing is left to do: the figures lag.
@@ -170,7 +214,10 @@ func (s *stage) drain(t *testing.T, queue string, n int) {
 		require.NoError(t, receive(t, sub).Ack(false))
 	}
 	require.NoError(t, sub.Close(t.Context()))
-	testkit.Eventually(t, 20*time.Second, "no messages", func() bool { return s.ready(t, queue) == 0 })
+	testkit.Eventually(t, 20*time.Second, "no messages and no consumer", func() bool {
+		ready, consumers, err := s.conn.Inspect(t.Context(), queue)
+		return err == nil && ready+consumers == 0
+	})
 }
 
 func TestPruneReplacesAnEmptyRetryQueue(t *testing.T) {

@@ -35,5 +35,8 @@ func DeleteEmpty(ctx context.Context, conn *rabbit.Conn, m *rabbit.Management, n
 // Hasty makes pruning watch a queue for a moment only: figures may be old, which errs on the side of keeping.
 func Hasty(t *Topology) { t.settle = 50 * time.Millisecond }
 
+// Patient makes it watch each queue long enough for a test to interfere.
+func Patient(t *Topology) { t.settle = 3 * time.Second }
+
 // TopicMatches is the broker's rule for bindings.
 func TopicMatches(pattern, key string) bool { return topicMatches(pattern, key) }

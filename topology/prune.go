@@ -19,10 +19,25 @@ const settle = 6 * time.Second
 // guardPrefetch is how many messages may arrive while a queue is being deleted and still be saved.
 const guardPrefetch = 10_000
 
-// deleteLeftover deletes a queue of an earlier spec when nothing is in it and nothing can come to it: its messages' destination goes last.
+// kept says which queue of an earlier spec stays, and why; the others of its work queue stay with it.
+type kept struct{ name, why string }
+
+// of says it about one of these queues.
+func (k kept) of(queue string) string {
+	if k.name == queue {
+		return "kept: " + k.why
+	}
+	return fmt.Sprintf("kept: %s is still there: %s", k.name, k.why)
+}
+
+// deleteLeftover deletes a queue of an earlier spec when nothing is in it and nothing can come to it. Its messages' destination goes last,
+// and a retry queue goes only with its work queue: whoever still consumes from that needs it.
 func (a *applier) deleteLeftover(ctx context.Context, c *Change) error {
-	if a.kept[c.work] {
-		c.Detail = fmt.Sprintf("kept: another queue of %s is still there and leads to it", c.work)
+	if err := a.lookAhead(ctx, c); err != nil {
+		return err
+	}
+	if k, stays := a.kept[c.work]; stays {
+		c.Detail = k.of(c.Name)
 		return nil
 	}
 	why, err := a.deleteEmpty(ctx, c.Name, c.queue)
@@ -30,11 +45,38 @@ func (a *applier) deleteLeftover(ctx context.Context, c *Change) error {
 		return err
 	}
 	if why != "" {
-		c.Detail = "kept: " + why
-		a.kept[c.work] = true
-		return nil
+		a.kept[c.work] = kept{c.Name, why}
+		c.Detail = a.kept[c.work].of(c.Name)
+		return a.restore(ctx, c.work)
 	}
 	c.Done, c.Detail = true, "was empty and unused"
+	if c.queue.Role == RoleRetry && a.leaving[c.work] {
+		a.gone[c.work] = append(a.gone[c.work], c)
+	}
+	return nil
+}
+
+// lookAhead keeps a retry queue whose work queue could not be deleted after it.
+func (a *applier) lookAhead(ctx context.Context, c *Change) error {
+	if _, stays := a.kept[c.work]; stays || c.queue.Role != RoleRetry || !a.leaving[c.work] {
+		return nil
+	}
+	_, why, err := a.look(ctx, c.work)
+	if why != "" {
+		a.kept[c.work] = kept{c.work, why}
+	}
+	return err
+}
+
+// restore makes the retry queues of a work queue again that was taken into use after they were deleted.
+func (a *applier) restore(ctx context.Context, work string) error {
+	for _, c := range a.gone[work] {
+		if err := a.declareQueue(context.WithoutCancel(ctx), c.Name, c.queue); err != nil {
+			return fmt.Errorf("make queue %q again: %w", c.Name, err)
+		}
+		c.Done, c.Detail = false, a.kept[work].of(c.Name)
+	}
+	delete(a.gone, work)
 	return nil
 }
 
@@ -65,12 +107,9 @@ func (a *applier) replace(ctx context.Context, c *Change) error {
 // if-unused: refused by the broker), so it guards the queue with a consumer of the highest priority: each message that still arrives comes
 // here, and nobody else gets one. One that comes before the deletion stops it; one that comes with it is put back into the queue, made again.
 func (a *applier) deleteEmpty(ctx context.Context, name string, have QueueState) (why string, err error) {
-	ready, consumers, err := a.conn.Inspect(ctx, name)
-	if rabbit.Code(err) == codeNotFound {
-		return "", nil // another apply was faster
-	}
-	if err != nil || ready > 0 || consumers > 0 {
-		return fmt.Sprintf("it has %d messages and %d consumers", ready, consumers), err
+	there, why, err := a.look(ctx, name)
+	if !there || why != "" || err != nil { // not there: another apply was faster
+		return why, err
 	}
 	g, err := newGuard(ctx, a.conn, name)
 	if err != nil {
@@ -84,6 +123,18 @@ func (a *applier) deleteEmpty(ctx context.Context, name string, have QueueState)
 		return "", errors.Join(err, g.release(ctx))
 	}
 	return "messages arrived while it was being deleted; they were put back", errors.Join(a.putBack(ctx, name, have, late), g.release(ctx))
+}
+
+// look says whether a queue is there, and what is in the way of deleting it at first sight.
+func (a *applier) look(ctx context.Context, name string) (there bool, why string, err error) {
+	ready, consumers, err := a.conn.Inspect(ctx, name)
+	switch {
+	case rabbit.Code(err) == codeNotFound:
+		return false, "", nil
+	case err == nil && ready+consumers > 0:
+		why = fmt.Sprintf("it has %d messages and %d consumers", ready, consumers)
+	}
+	return err == nil, why, err
 }
 
 // quiet watches the guarded queue until its figures are current, and says what keeps it from being deleted.
