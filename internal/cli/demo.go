@@ -142,10 +142,10 @@ func (s *session) everySoOften() func(string) {
 	if s.env.StderrTTY {
 		return s.demoLive
 	}
-	told := time.Now()
+	told, last := time.Now(), ""
 	return func(line string) {
-		if time.Since(told) >= newLine {
-			told = time.Now()
+		if time.Since(told) >= newLine && line != last {
+			told, last = time.Now(), line
 			s.note("            %s", line)
 		}
 	}

@@ -86,3 +86,16 @@ func TestColors(t *testing.T) {
 		require.Equal(t, tt.want, e.color(), name)
 	}
 }
+
+func TestLinesOfTheDemoInALog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var stderr bytes.Buffer
+		tell := newSession(Env{Stderr: &stderr}).everySoOften()
+		for _, line := range []string{"1 of 2", "1 of 2", "2 of 2"} {
+			time.Sleep(newLine)
+			tell(line)
+		}
+		require.Equal(t, "            1 of 2\n            2 of 2\n", stderr.String())
+	})
+}
