@@ -11,6 +11,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/app"
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/watchdog"
 )
@@ -103,12 +104,26 @@ func isDenied(err error) bool {
 		return true
 	}
 	refusal, ok := errors.AsType[*amqp.Error](err)
-	return ok && refusal.Code == amqp.AccessRefused
+	return ok && (refusal.Code == amqp.AccessRefused || refusal.Code == amqp.NotAllowed && strings.Contains(refusal.Reason, "refused for user"))
 }
 
 func isUnreachable(err error) bool {
 	class := resilience.Classify(err)
-	return class == resilience.ClassUnavailable || pg.IsUnavailable(err) || resilience.IsNetwork(err)
+	return class == resilience.ClassUnavailable || pg.IsUnavailable(err) || resilience.IsNetwork(err) || hintOf(err) != ""
+}
+
+// hintOf says what to do about a database or a vhost that its server does not have: whoever waits for a service waits for
+// these too. It is empty for every other error.
+func hintOf(err error) string {
+	refusal, ok := errors.AsType[*amqp.Error](err)
+	switch {
+	case resilience.SQLStateOf(err) == "3D000":
+		return "create the database, or correct its name in SUREFOOT_DATABASE_URL"
+	case ok && refusal.Code == amqp.NotAllowed && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"),
+		errors.Is(err, rabbit.ErrNoVhost):
+		return "create the vhost (rabbitmqctl add_vhost NAME, and set_permissions for the user), or correct its name in SUREFOOT_AMQP_URL"
+	}
+	return ""
 }
 
 // reported keeps err from being shown again, and its exit code.

@@ -17,7 +17,9 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/app"
 	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/watchdog"
 )
 
 func TestExitCodes(t *testing.T) {
@@ -33,6 +35,9 @@ func TestExitCodes(t *testing.T) {
 		"nothing":                    {t.Context(), nil, 0},
 		"anything":                   {t.Context(), errors.New("x"), 1},
 		"usage":                      {t.Context(), usageErrorf("", "x"), 2},
+		"role not built":             {t.Context(), &app.SetupError{Role: "x", Err: refused}, 2},
+		"rule and table":             {t.Context(), errors.Join(&watchdog.FaultError{Rule: "x"}), 2},
+		"rule and rights":            {t.Context(), fmt.Errorf("check: %w", &watchdog.FaultError{Rule: "x", Denied: true}), 4},
 		"faults":                     {t.Context(), fmt.Errorf("load: %w", config.FaultsError{{Problem: "x"}}), 2},
 		"nothing to run":             {t.Context(), app.ErrNothingToRun, 2},
 		"partly":                     {t.Context(), partly(errors.New("x")), 3},
@@ -41,6 +46,11 @@ func TestExitCodes(t *testing.T) {
 		"password":                   {t.Context(), &pgconn.PgError{Code: "28P01"}, 4},
 		"privilege":                  {t.Context(), fmt.Errorf("read: %w", &pgconn.PgError{Code: "42501"}), 4},
 		"broker refuses":             {t.Context(), fmt.Errorf("dial: %w", amqp.ErrCredentials), 4},
+		"no such database":           {t.Context(), fmt.Errorf("connect: %w", &pgconn.PgError{Code: "3D000"}), 5},
+		"no such vhost":              {t.Context(), &amqp.Error{Code: amqp.NotAllowed, Reason: "NOT_ALLOWED - vhost nope not found"}, 5},
+		"no such vhost, management":  {t.Context(), fmt.Errorf("plan: %w", rabbit.ErrNoVhost), 5},
+		"vhost refused":              {t.Context(), &amqp.Error{Code: amqp.NotAllowed, Reason: "NOT_ALLOWED - access to vhost 'x' refused for user 'y'"}, 4},
+		"not allowed":                {t.Context(), &amqp.Error{Code: amqp.NotAllowed, Reason: "NOT_ALLOWED - attempt to reuse consumer tag"}, 1},
 		"unreachable":                {t.Context(), unreachable(errors.New("x"), ""), 5},
 		"connection refused":         {t.Context(), fmt.Errorf("dial: %w", refused), 5},
 		"no such host":               {t.Context(), &net.DNSError{Err: "try again", IsTemporary: true}, 5},

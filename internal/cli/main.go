@@ -53,8 +53,12 @@ func (s *session) report(err error, code int) {
 		prefix += "interrupted: "
 	}
 	fmt.Fprintf(s.env.Stderr, "%s%s\n", prefix, EscapeBlock(err.Error(), maxErrorText))
-	if ok && chosen.hint != "" {
-		fmt.Fprintf(s.env.Stderr, "hint: %s\n", Escape(chosen.hint, maxErrorText))
+	hint := hintOf(err)
+	if ok {
+		hint = chosen.hint
+	}
+	if hint != "" {
+		fmt.Fprintf(s.env.Stderr, "hint: %s\n", Escape(hint, maxErrorText))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io/fs"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -170,6 +171,36 @@ func TestUnreachableDatabase(t *testing.T) {
 		require.NotContains(t, got.stderr, "hunter2")
 		require.Contains(t, got.stderr, "connection refused")
 		require.Empty(t, got.stdout)
+	}
+}
+
+// A database or a vhost that is not there is out of reach like the server around it, and the hint says what to create.
+func TestAbsentDatabaseAndVhost(t *testing.T) {
+	t.Parallel()
+	db, broker := testkit.Database(t), testkit.Broker(t)
+	nowhere := func(text string) string {
+		u, err := url.Parse(text)
+		require.NoError(t, err)
+		u.Path = "/nowhere"
+		return u.String()
+	}
+	for _, tt := range []struct{ args, hint string }{
+		{"migrate status --database-url " + nowhere(db.URL), "create the database"},
+		{"migrate up --database-url " + nowhere(db.URL), "create the database"},
+		{"outbox ls --database-url " + nowhere(db.URL), "create the database"},
+		{"topology plan --amqp-url " + nowhere(broker.URL), "create the vhost"},
+		{"topology apply --yes --amqp-url " + nowhere(broker.URL), "create the vhost"},
+		{"topology verify --amqp-url " + nowhere(broker.URL), "create the vhost"},
+		{"dlq ls --amqp-url " + nowhere(broker.URL), "create the vhost"},
+		{"dlq show --queue q --amqp-url " + nowhere(broker.URL), "create the vhost"},
+	} {
+		e := env("topology: {exchange: x, queues: [{name: q}]}\n")
+		e.Environ = []string{
+			"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema, "SUREFOOT_AMQP_URL=" + broker.URL, "SUREFOOT_MANAGEMENT_URL=" + broker.ManagementURL,
+		}
+		got := run(t, e, strings.Fields(tt.args)...)
+		require.Equal(t, cli.ExitUnreachable, got.code, "%s: %s", tt.args, got.stderr)
+		require.Contains(t, got.stderr, "hint: "+tt.hint, tt.args)
 	}
 }
 

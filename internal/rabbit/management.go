@@ -21,6 +21,8 @@ var (
 	ErrManagementUnreachable = errors.New("rabbit: management API is out of reach")
 	// ErrManagementDenied: 401 or 403; the user needs the tag "management" or "monitoring", or access to the vhost.
 	ErrManagementDenied = errors.New("rabbit: management API denied access")
+	// ErrNoVhost: 404 for all objects of a kind; there is no such vhost.
+	ErrNoVhost = errors.New("rabbit: no such vhost")
 	// ErrNotFound: 404; no such object.
 	ErrNotFound = errors.New("rabbit: not found")
 )
@@ -108,6 +110,15 @@ func (m *Management) ServerVersion(ctx context.Context) (Version, error) {
 
 func (m *Management) get(ctx context.Context, op, path string, into any) error {
 	return m.call(ctx, http.MethodGet, op, path, into)
+}
+
+// list gets all objects of a kind in the vhost: 404 is no empty list, but says that there is no vhost.
+func (m *Management) list(ctx context.Context, kind, path string, into any) error {
+	err := m.get(ctx, "list "+kind, path, into)
+	if errors.Is(err, ErrNotFound) {
+		return fmt.Errorf("%w: %q: %w", ErrNoVhost, m.vhost, err)
+	}
+	return err
 }
 
 // call decodes the answer into into, unless that is nil. It keeps numbers whole.

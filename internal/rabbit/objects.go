@@ -65,7 +65,7 @@ func (m *Management) Queues(ctx context.Context) ([]Queue, error) {
 			Pages int     `json:"page_count"`
 		}
 		query := queueQuery + "&pagination=true&page_size=" + strconv.Itoa(m.queuePage) + "&page=" + strconv.Itoa(page)
-		if err := m.get(ctx, "list queues", m.inVhost("queues")+query, &answer); err != nil {
+		if err := m.list(ctx, "queues", m.inVhost("queues")+query, &answer); err != nil {
 			return nil, err
 		}
 		all, pages = append(all, answer.Items...), answer.Pages
@@ -82,13 +82,13 @@ func (m *Management) Queue(ctx context.Context, name string) (Queue, error) {
 
 // Exchanges returns all exchanges of the vhost, the broker's own included.
 func (m *Management) Exchanges(ctx context.Context) (all []Exchange, err error) {
-	err = m.get(ctx, "list exchanges", m.inVhost("exchanges"), &all)
+	err = m.list(ctx, "exchanges", m.inVhost("exchanges"), &all)
 	return all, err
 }
 
 // Bindings returns all bindings of the vhost, those of the default exchange included.
 func (m *Management) Bindings(ctx context.Context) (all []Binding, err error) {
-	err = m.get(ctx, "list bindings", m.inVhost("bindings"), &all)
+	err = m.list(ctx, "bindings", m.inVhost("bindings"), &all)
 	return all, err
 }
 
@@ -113,10 +113,10 @@ func (m *Management) Unbind(ctx context.Context, b Binding) error {
 // Policies returns the users' and the operators' policies of the vhost. They are current, unlike what the queues' statistics show of them.
 func (m *Management) Policies(ctx context.Context) ([]Policy, error) {
 	var users, operators []Policy
-	if err := m.get(ctx, "list policies", m.inVhost("policies"), &users); err != nil {
+	if err := m.list(ctx, "policies", m.inVhost("policies"), &users); err != nil {
 		return nil, err
 	}
-	if err := m.get(ctx, "list operator policies", m.inVhost("operator-policies"), &operators); err != nil {
+	if err := m.list(ctx, "operator policies", m.inVhost("operator-policies"), &operators); err != nil {
 		return nil, err
 	}
 	for i := range operators {
