@@ -134,6 +134,7 @@ func (c *Consumer) workBatch(jobs []*job, outcomes chan<- []outcome, gone <-chan
 	defer telemetry.FatalOnPanic(c.log)
 	var outs []outcome
 	defer func() {
+		notByPanic(recover())
 		if outs == nil {
 			outs = c.failBatch(jobs, ClassPanic, errGoexit())
 		}
@@ -219,10 +220,10 @@ func (c *Consumer) onceBatch(ctx context.Context, tx pgx.Tx, jobs []*job) ([]str
 			continue
 		}
 		delete(fresh, j.key) // the same id once more in this batch is a duplicate
-		results[i], msgs = "done", append(msgs, j.msg)
+		results[i], msgs = "done", append(msgs, j.msg.Clone())
 	}
 	if len(msgs) > 0 {
-		if err := guard(func() error { return c.opts.Batch(ctx, tx, msgs) }); err != nil {
+		if err := c.call(ctx, tx, func() error { return c.opts.Batch(ctx, tx, msgs) }); err != nil {
 			return nil, err
 		}
 	}

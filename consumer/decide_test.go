@@ -100,7 +100,7 @@ func TestFailuresAreNamedByWhatSaysSomething(t *testing.T) {
 
 func TestGuardKeepsThePanicsStack(t *testing.T) {
 	t.Parallel()
-	err := guard(func() error { panic("boom\x00") })
+	err := Options{}.guard(t.Context(), func() error { panic("boom\x00") })
 	var panicked *PanicError
 	require.ErrorAs(t, err, &panicked)
 	require.Contains(t, panicked.Stack, "decide_test.go")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 const (
@@ -23,6 +25,18 @@ const (
 INSERT INTO @schema@.inbox_consumers (name, queue, retention) VALUES ($1, $2, $3)
 ON CONFLICT (name) DO UPDATE SET queue = EXCLUDED.queue, retention = EXCLUDED.retention, seen_at = clock_timestamp()
 RETURNING id`
+
+	// beginSQL marks the transaction. The mark ends with it, however it ends.
+	beginSQL = "begin; set local surefoot.transaction = 'open'"
+
+	// commitSQL commits no other transaction than the one that beginSQL began, in one round trip: a handler that ends it by
+	// SQL would otherwise have its message acknowledged without an inbox row. AND CHAIN can be seen in nothing else: the
+	// connection is in a transaction again. The check costs about 20 µs; reading the inbox row back, twice that.
+	commitSQL = "select current_setting(case current_setting('surefoot.transaction', true)" +
+		" when 'open' then 'server_version_num' else '" + endedMark + "' end); commit"
+
+	// endedMark is in the text of the error with which commitSQL fails.
+	endedMark = "surefoot.handler_ended_the_transaction"
 
 	// insertSQL is sent together with BEGIN, in one round trip. A duplicate is a unique violation: ON CONFLICT
 	// would cost a round trip for every message to learn what happened.
@@ -44,7 +58,7 @@ type inbox struct {
 	pool    *pgxpool.Pool
 	schema  string
 	id      int32
-	begin   string // BEGIN and the insert, up to the message's key
+	begin   string // beginSQL and the insert, up to the message's key
 	after   string
 	handled string
 }
@@ -61,7 +75,7 @@ func (b *inbox) register(ctx context.Context, o Options) error {
 	if err := b.pool.QueryRow(ctx, registerSQL.In(b.schema), o.Name, o.Queue, o.InboxRetention).Scan(&b.id); err != nil {
 		return fmt.Errorf("register consumer %s: %w", message.Clip(o.Name, 64), err)
 	}
-	b.begin = "begin; " + insertSQL.In(b.schema) + "(" + strconv.Itoa(int(b.id)) + ", '"
+	b.begin = beginSQL + "; " + insertSQL.In(b.schema) + "(" + strconv.Itoa(int(b.id)) + ", '"
 	return nil
 }
 
@@ -92,9 +106,9 @@ func (b *inbox) inTx(ctx context.Context, key *uuid.UUID, fn func(tx pgx.Tx) err
 // txOptions needs no quoting: the key is rendered from 16 bytes.
 func (b *inbox) txOptions(key *uuid.UUID) pgx.TxOptions {
 	if key == nil {
-		return pgx.TxOptions{}
+		return pgx.TxOptions{BeginQuery: beginSQL, CommitQuery: commitSQL}
 	}
-	return pgx.TxOptions{BeginQuery: b.begin + key.String() + "')"}
+	return pgx.TxOptions{BeginQuery: b.begin + key.String() + "')", CommitQuery: commitSQL}
 }
 
 func (b *inbox) beginFailed(ctx context.Context, conn *pgxpool.Conn, err error) error {
@@ -116,9 +130,41 @@ func (b *inbox) isDuplicate(err error) bool {
 	return errors.As(err, &server) && server.Code == uniqueViolation && server.TableName == "inbox" && server.SchemaName == b.schema
 }
 
-// rollback keeps the handler's error, and says when the connection was lost under it.
+// What a handler can do to the transaction that it does not own. A second try would do it again.
+var (
+	errEnded = resilience.Permanent(errors.New(
+		"the handler ended the transaction, which belongs to the consumer; return an error to roll back, nil to commit"))
+	errBusy = resilience.Permanent(errors.New(
+		"the handler returned while it still read from the transaction; close rows, and wait for goroutines that use it"))
+	errSwallowed = errors.New("the handler returned nil although one of its statements had failed; nothing was committed")
+)
+
+// misuse looks at the transaction after a handler that returned nil, before anything else uses it. A lost connection is
+// for the commit to find.
+func misuse(tx pgx.Tx) error {
+	conn := tx.Conn().PgConn()
+	switch {
+	case conn.IsBusy():
+		return errBusy
+	case conn.IsClosed():
+		return nil
+	case conn.TxStatus() == 'I':
+		return errEnded
+	case conn.TxStatus() == 'E':
+		return errSwallowed
+	}
+	return nil
+}
+
+// isBusy knows pgx's refusal to use a connection that is still being read from, which also asks to be tried again.
+func isBusy(err error) bool {
+	return pgconn.SafeToRetry(err) && strings.Contains(err.Error(), "conn busy")
+}
+
+// rollback keeps the handler's error, and says when the connection was lost under it. One that pgx gave up because the
+// handler used it while it was busy is not lost.
 func (b *inbox) rollback(ctx context.Context, tx pgx.Tx, err error) error {
-	lost := tx.Conn().IsClosed() && ctx.Err() == nil
+	lost := tx.Conn().IsClosed() && ctx.Err() == nil && !isBusy(err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	_ = tx.Rollback(ctx) // its failure closes the connection, which rolls back
@@ -129,11 +175,12 @@ func (b *inbox) rollback(ctx context.Context, tx pgx.Tx, err error) error {
 }
 
 func (b *inbox) commitFailed(tx pgx.Tx, err error) error {
+	var server *pgconn.PgError
 	switch {
-	case errors.Is(err, pgx.ErrTxClosed):
-		return errors.New("the handler ended the transaction, which belongs to the consumer; return an error to roll back, nil to commit")
+	case errors.Is(err, pgx.ErrTxClosed), errors.As(err, &server) && strings.Contains(server.Message, endedMark):
+		return errEnded
 	case errors.Is(err, pgx.ErrTxCommitRollback):
-		return errors.New("the handler returned nil although one of its statements had failed; nothing was committed")
+		return errSwallowed
 	case tx.Conn().IsClosed():
 		return &databaseError{"commit", err, false}
 	default:

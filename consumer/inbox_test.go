@@ -71,9 +71,10 @@ func TestATransactionLeavesAllOrNothing(t *testing.T) {
 	other := keyOf("m2")
 	require.ErrorContains(t, b.inTx(t.Context(), &other, func(tx pgx.Tx) error {
 		_, _ = tx.Exec(t.Context(), `SELECT 1/0`)
-		return nil
+		return misuse(tx)
 	}), "one of its statements had failed")
 	require.ErrorContains(t, b.inTx(t.Context(), &other, func(tx pgx.Tx) error { return tx.Rollback(t.Context()) }), "ended the transaction")
+	require.Equal(t, int32(1), db.Pool.Stat().TotalConns())
 	known, err := b.knows(t.Context(), other)
 	require.NoError(t, err)
 	require.False(t, known)

@@ -25,6 +25,7 @@ func (c *Consumer) work(j *job, outcomes chan<- []outcome, gone <-chan struct{})
 	out := outcome{job: j, action: actDrop}
 	ended := false
 	defer func() {
+		notByPanic(recover())
 		if !ended {
 			out = c.fail(j, ClassPanic, 0, errGoexit())
 		}
@@ -32,6 +33,14 @@ func (c *Consumer) work(j *job, outcomes chan<- []outcome, gone <-chan struct{})
 	}()
 	out = c.process(j)
 	ended = true
+}
+
+// notByPanic is for what follows the end of a goroutine by runtime.Goexit: a panic outside of a handler goes on, and
+// nothing is done to the message.
+func notByPanic(cause any) {
+	if cause != nil {
+		panic(cause)
+	}
 }
 
 // report leaves the place of a handler and sends what became of its jobs.

@@ -73,7 +73,7 @@ func (c *Consumer) once(ctx context.Context, j *job) error {
 		return c.plain(ctx, j)
 	}
 	return c.inbox.inTx(ctx, j.inboxKey(), func(tx pgx.Tx) error {
-		if err := guard(func() error { return c.handle(ctx, tx, j.msg) }); err != nil {
+		if err := c.call(ctx, tx, func() error { return c.handle(ctx, tx, j.msg.Clone()) }); err != nil {
 			return err
 		}
 		if j.suspect {
@@ -113,15 +113,38 @@ func (c *Consumer) plainOnce(ctx context.Context, j *job) error {
 			return errDuplicate
 		}
 	}
-	return guard(func() error { return c.opts.Plain(message.NewContext(ctx, j.msg), j.msg) })
+	return c.opts.guard(ctx, func() error {
+		m := j.msg.Clone()
+		return c.opts.Plain(message.NewContext(ctx, m), m)
+	})
 }
 
-// guard turns a panic into an error with the stack.
-func guard(handler func() error) (err error) {
+// call runs a handler and looks at what it left of the transaction. What it gets is a copy of the message: the original's
+// bytes are those that a retry or a dead letter must carry, whatever the handler does to its own.
+func (c *Consumer) call(ctx context.Context, tx pgx.Tx, handler func() error) error {
+	if err := c.opts.guard(ctx, handler); err != nil {
+		return err
+	}
+	return misuse(tx)
+}
+
+// guard turns a panic into an error with the stack. The methods of the error that the handler returns are its code too,
+// and are asked everything once that will be asked later.
+func (o Options) guard(ctx context.Context, handler func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = &PanicError{Value: message.Clip(fmt.Sprint(cause), message.MaxErrorMessage), Stack: string(debug.Stack())}
 		}
 	}()
-	return handler()
+	if err = handler(); err != nil {
+		o.examine(ctx, err)
+	}
+	return err
+}
+
+// examine calls every method of an error that the consumer uses.
+func (o Options) examine(ctx context.Context, err error) {
+	_ = failureOf(err, o.classOf(ctx, err), o)
+	_, _ = resilience.DelayOf(err)
+	_ = errors.Is(err, errDuplicate)
 }

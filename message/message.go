@@ -1,12 +1,14 @@
 package message
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // Limits of what can be sent. They come from the protocol and from the broker, not from taste.
@@ -179,6 +181,44 @@ func textFault(s string, limit int) string {
 		return "contains a NUL byte"
 	}
 	return ""
+}
+
+// Clone returns a copy that shares no memory with m: Payload and Headers may be changed.
+func (m Message) Clone() Message {
+	m.Payload = bytes.Clone(m.Payload)
+	if m.Headers != nil {
+		m.Headers = cloneValue(m.Headers).(Headers)
+	}
+	return m
+}
+
+// cloneValue copies what a header may hold; what cannot be changed in place is its own copy.
+func cloneValue(value any) any {
+	switch v := value.(type) {
+	case Headers:
+		return cloneMap(v)
+	case map[string]any:
+		return cloneMap(v)
+	case amqp.Table:
+		return cloneMap(v)
+	case []any:
+		copied := make([]any, len(v))
+		for i, entry := range v {
+			copied[i] = cloneValue(entry)
+		}
+		return copied
+	case []byte:
+		return bytes.Clone(v)
+	}
+	return value
+}
+
+func cloneMap[M ~map[string]any](m M) M {
+	copied := make(M, len(m))
+	for name, value := range m {
+		copied[name] = cloneValue(value)
+	}
+	return copied
 }
 
 func (m Message) invalid(field, reason string) error {

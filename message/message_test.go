@@ -2,6 +2,7 @@ package message_test
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -169,5 +170,32 @@ func TestClip(t *testing.T) {
 		{"a\xffb", "a?b", 10},
 	} {
 		require.Equal(t, c.want, message.Clip(c.in, c.limit), "%q at %d", c.in, c.limit)
+	}
+}
+
+func TestACloneSharesNoMemory(t *testing.T) {
+	t.Parallel()
+	deep := func() message.Message {
+		return message.Message{Payload: []byte("abc"), Headers: message.Headers{
+			"a": []byte("abc"), "b": []any{"x", []byte("y")}, "c": map[string]any{"d": []any{message.Headers{"e": "f"}}},
+		}}
+	}
+	m := deep()
+	c := m.Clone()
+	require.Equal(t, m, c)
+	c.Payload[0], c.Headers["a"].([]byte)[0], c.Headers["b"].([]any)[1].([]byte)[0] = 'X', 'X', 'X'
+	c.Headers["c"].(map[string]any)["d"].([]any)[0].(message.Headers)["e"] = "X"
+	require.Equal(t, deep(), m)
+	require.Nil(t, message.Message{}.Clone().Headers)
+}
+
+func BenchmarkClone(b *testing.B) {
+	for _, size := range []int{1 << 10, 64 << 10, 16 << 20} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			m := message.Message{Payload: make([]byte, size), Headers: message.Headers{"tenant": "acme"}}
+			for b.Loop() {
+				m.Clone()
+			}
+		})
 	}
 }
