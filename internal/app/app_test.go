@@ -262,6 +262,38 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 	require.NoError(t, p.end(t))
 }
 
+// Nothing is left to be done in the database once the roles have stopped: that its connections do not close is no failure.
+func TestStopWhileTheDatabaseHangs(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	network := testkit.Proxy(t, db.URL)
+	c := settings(db)
+	c.Database.URL = config.URL(network.Through(t, db.URL))
+	c.Shutdown.Timeout = 4 * time.Second
+	asking := make(chan struct{})
+	p := start(t, c, role("a", func(ctx context.Context, d app.Deps) error {
+		pool, err := d.Pool("a")
+		if err != nil {
+			return err
+		}
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		d.Ready(nil)
+		<-asking
+		_, err = conn.Exec(ctx, "SELECT 1") // unanswered, until the context ends
+		return err
+	}))
+	p.eventually(t, "readiness", ready)
+	network.HalfOpen(t)
+	close(asking)
+	began := time.Now()
+	require.NoError(t, p.end(t))
+	require.Less(t, time.Since(began), c.Shutdown.Timeout)
+}
+
 func TestSchemaIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
@@ -326,7 +358,6 @@ func TestRoleThatDoesNotStopIsLeftBehind(t *testing.T) {
 	began := time.Now()
 	err := p.end(t)
 	require.ErrorContains(t, err, "stuck did not stop in time")
-	require.ErrorContains(t, err, "close pool stuck: context deadline exceeded")
 	require.NotContains(t, err.Error(), "good")
 	require.Less(t, time.Since(began), patience/2)
 	require.Greater(t, time.Since(began), 700*time.Millisecond, "the role was not given its time")

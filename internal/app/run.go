@@ -48,6 +48,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// poolClose bounds how long a pool may take to close.
+const poolClose = 2 * time.Second
+
 // application is one run of the program.
 type application struct {
 	opts      Options
@@ -170,9 +173,27 @@ func (a *application) openPool(ctx context.Context, name string) (*pgxpool.Pool,
 		return nil, fmt.Errorf("open pool %s: %w", name, err)
 	}
 	a.pools.Add(name, pool)
-	a.cleanups.add("pool "+name, func(context.Context) error {
-		pool.Close()
+	a.cleanups.add("pool "+name, func(ctx context.Context) error {
+		a.closePool(ctx, name, pool)
 		return nil
 	})
 	return pool, nil
+}
+
+// closePool waits for connections on which a statement was cut off, but not for a database that does not answer: the
+// roles have stopped, so nothing depends on it, and the end of the process closes them too.
+func (a *application) closePool(ctx context.Context, name string, pool *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() { pool.Close(); close(closed) }()
+	left := poolClose
+	if deadline, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(deadline)*3/4)
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+		a.logger.Warn().Str("pool", name).Msg("connections are still in use or the database does not answer: they end with the process")
+	}
 }
