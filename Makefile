@@ -7,7 +7,7 @@ SHELL := /bin/bash
 ROUNDS ?= 20
 FUZZCOUNT ?= 50000
 LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
-SCRIPTS := scripts/stack scripts/broker scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e .ci/run
+SCRIPTS := scripts/stack scripts/broker scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e scripts/bench .ci/run
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-12s %s\n' "$$target" "$$text"; done
@@ -42,6 +42,12 @@ test-brokers: need-go ## run all tests against RabbitMQ 3.10, 4.0 and 4.3 (as ro
 
 faults: need-go ## restart, kill, block and cut the services under load, and account for every message
 	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 20m -parallel 2 -skip 'TestCrash'
+
+bench: build ## every benchmark with all peers, in several rounds: more than an hour, on a machine that does nothing else
+	@scripts/with-stack scripts/bench bin/surefoot
+
+bench-quick: build ## each benchmark briefly, under two minutes; fails when a ratio misses half of its goal
+	@scripts/with-stack scripts/bench bin/surefoot quick
 
 stack-down: ## stop the local stack; its data stay
 	@scripts/stack down

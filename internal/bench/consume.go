@@ -26,18 +26,19 @@ type consumption struct {
 	name     string
 	mode     consumeMode
 	prefetch int
+	times    int // as many rows as the slow ones, so that it lasts as long
 }
 
 func (b *Bench) consume(ctx context.Context, s *stage, r *Report) error {
 	r.Load = Load{Rows: b.o.Rows, Bytes: b.o.Bytes, Keys: b.o.Keys, Prefetch: b.o.Prefetch, Workers: b.o.Workers, Rounds: b.o.Rounds}
 	var turns []turn
 	for _, c := range []consumption{
-		{"bare with row", modeBareRow, b.o.Prefetch},
-		{"inbox", modeInbox, b.o.Prefetch},
-		{"batch", modeBatch, max(b.o.Prefetch, batchPrefetch)},
-		{"bare", modeBare, b.o.Prefetch},
-		{"plain", modePlain, b.o.Prefetch},
-		{"inbox, prefetch 1000", modeInbox, deepPrefetch},
+		{"bare with row", modeBareRow, b.o.Prefetch, 1},
+		{"inbox", modeInbox, b.o.Prefetch, 1},
+		{"batch", modeBatch, max(b.o.Prefetch, batchPrefetch), 4},
+		{"bare", modeBare, b.o.Prefetch, 5},
+		{"plain", modePlain, b.o.Prefetch, 5},
+		{"inbox, prefetch 1000", modeInbox, deepPrefetch, 1},
 	} {
 		turns = append(turns, turn{c.name, func(ctx context.Context, round int) (Sample, error) { return s.consumeOnce(ctx, c, round) }})
 	}
@@ -54,10 +55,7 @@ func (b *Bench) consume(ctx context.Context, s *stage, r *Report) error {
 
 // consumeOnce lets one consumer work off a full queue.
 func (s *stage) consumeOnce(ctx context.Context, c consumption, round int) (Sample, error) {
-	rows := s.o.Rows
-	if !c.mode.transactional() {
-		rows *= 5 // it is so much faster
-	}
+	rows := s.o.Rows * c.times
 	schema, err := s.prepareConsume(ctx, c, rows)
 	if err != nil {
 		return Sample{}, err

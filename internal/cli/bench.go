@@ -66,7 +66,7 @@ func benchConsume(s *session) *cobra.Command {
 		"Work a quorum queue off: with the inbox and one inserted row per message, and with a handler that does nothing, each\n"+
 			"against a bare consumer that does the same.")
 	flags := cmd.Flags()
-	flags.IntVar(&f.Rows, "rows", 0, "messages of one run of an arm with transactions (default 20000); without, five times as many")
+	flags.IntVar(&f.Rows, "rows", 0, "messages of one run of an arm (default 20000); the faster arms get four or five times as many")
 	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
 	flags.IntVar(&f.Prefetch, "prefetch", 100, "unacknowledged messages")
 	flags.IntVar(&f.Workers, "workers", 8, "handlers at a time")
