@@ -12,8 +12,10 @@ import (
 	"github.com/surefoot-mq/surefoot/message"
 )
 
-// States of a parked row.
+// States of a row.
 const (
+	// StatePending is a row that waits to be published.
+	StatePending = "pending"
 	// StateRetry is a row that failed and is tried again.
 	StateRetry = "retry"
 	// StateDead is a row that used up its attempts and stays until somebody retries or discards it.
@@ -91,7 +93,7 @@ func Summarize(ctx context.Context, db Querier, schema string) (Summary, error) 
 	return s, nil
 }
 
-// Parked is a row that could not be published, without its payload.
+// Parked is a row that could not be published, without its payload: parked, or ([ListStoppedRows]) pending.
 type Parked struct {
 	Shard        int16      `json:"shard"`
 	Row          int64      `json:"row"`
@@ -139,7 +141,7 @@ func ListParked(ctx context.Context, db Querier, schema string, f Filter) ([]Par
 type Stored struct {
 	Shard     int16
 	Row       int64
-	State     string // "pending", or the state of a parked row
+	State     string // StatePending, or the state of a parked row
 	CreatedAt time.Time
 	Message   message.Message
 	// HeadersFault says why the headers cannot be read; then Message.Headers is nil.

@@ -16,7 +16,8 @@ import (
 const (
 	// ActionRetry tries a row again at once, with its attempts counted from 0.
 	ActionRetry = "retry"
-	// ActionDiscard deletes a row for good; later rows of its key follow.
+	// ActionDiscard deletes a row for good; later rows of its key follow. It may also be a pending one whose route is
+	// stopped: [ListStoppedRows].
 	ActionDiscard = "discard"
 )
 

@@ -133,15 +133,16 @@ func (s *lanes) passRow(p *lagPass, r *row) {
 	}
 	s.place(r)
 	pu := p.units[r.hash]
+	withheld := s.isWithheld(r.id)
 	switch {
-	case r.unit == nil && s.room(r):
+	case r.unit == nil && !withheld && s.room(r):
 		s.take(r)
 		return
 	case r.unit == nil:
 		p.skipped = lower(p.skipped, r.id)
 	case pu == nil || pu.unit != r.unit: // asked for by hash alone; not of this pass
 		s.releaseUnit(r.unit)
-	case pu.skipped == 0 && !pu.unit.blocked() && s.room(r):
+	case pu.skipped == 0 && !withheld && !pu.unit.blocked() && s.room(r):
 		pu.taken = r.id
 		s.take(r)
 		return
@@ -187,6 +188,17 @@ func (s *lanes) endUnit(pu *passUnit, reached bool) {
 	delete(s.lag.units, u)
 	delete(s.lag.free, u)
 	s.releaseUnit(u)
+}
+
+// skipInPass tells a pass under way that rows of the key from id on, which it began behind, are to be read again: it
+// must take no later ones.
+func (s *lanes) skipInPass(u *unit, id int64) {
+	if s.lag.pass == nil {
+		return
+	}
+	if pu := s.lag.pass.units[u.hash]; pu != nil && pu.unit == u {
+		pu.skipped = lower(pu.skipped, id)
+	}
 }
 
 // abandonPass gives up a pass whose statement failed.

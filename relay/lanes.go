@@ -51,6 +51,8 @@ type lanes struct {
 	shut   map[*route]struct{} // stopped routes
 	ready  queue               // may be published now, in order
 	parked parkedLane
+	// withheld rows are being discarded: nobody takes them.
+	withheld map[int64]struct{}
 
 	flying, flyingBytes   int
 	waiting, waitingBytes int // waiting or ready
@@ -93,7 +95,7 @@ type verdict struct {
 func newLanes(shard int16, exchange string, l limits) *lanes {
 	s := &lanes{
 		limits: l, shard: shard, exchange: exchange, rows: map[int64]*row{}, units: map[int64]*unit{}, routes: map[routeName]*route{},
-		gates: map[string]*gate{}, shut: map[*route]struct{}{}, parked: newParkedLane(),
+		gates: map[string]*gate{}, shut: map[*route]struct{}{}, parked: newParkedLane(), withheld: map[int64]struct{}{},
 	}
 	s.lag.init()
 	return s
@@ -107,7 +109,7 @@ func (s *lanes) accept(r *row) bool {
 		return true
 	}
 	s.place(r)
-	if s.mustLag(r) {
+	if s.isWithheld(r.id) || s.mustLag(r) {
 		return s.skip(r)
 	}
 	s.take(r)

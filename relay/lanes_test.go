@@ -31,6 +31,7 @@ type model struct {
 	confirmed map[int64]bool
 	committed int
 	discarded map[int64]bool
+	withheld  []int64 // being discarded while they are pending
 	finishing bool
 }
 
@@ -128,6 +129,7 @@ func (m *model) read() {
 	if m.chance("settle during the read") {
 		m.settle()
 	}
+	m.discardAmid()
 	m.l.applyPage(p)
 }
 
@@ -184,6 +186,7 @@ func (m *model) pass() {
 	if m.chance("read during the pass") {
 		m.read()
 	}
+	m.discardAmid()
 	m.l.passOver(rows, len(found) < n)
 	m.l.ghosts[lagRead].end()
 }
@@ -200,6 +203,7 @@ func (m *model) publish() {
 			of = m.parked[r.id]
 		}
 		require.NotNil(m.t, of, "row %d is published but not in its table", r.id)
+		require.NotContains(m.t, m.withheld, r.id, "published while it is being discarded")
 		if of.poison {
 			m.l.bad(r, reasonRefused, errors.New("poison"))
 			continue
@@ -306,8 +310,48 @@ func (m *model) operator(mend bool) {
 	}
 }
 
+// discard begins to discard a row that waits for a stopped route.
+func (m *model) discard() {
+	waiting := m.visible(0, func(r *modelRow) bool {
+		return !slices.Contains(m.withheld, r.id) && !m.l.routeOpen(routeName{"x", r.route})
+	})
+	if len(waiting) == 0 {
+		return
+	}
+	r := rapid.SampledFrom(waiting).Draw(m.t, "row")
+	if m.l.withdraw(pendingRow{id: r.id, route: routeName{"x", r.route}}) == withdrawn {
+		m.withheld = append(m.withheld, r.id)
+	}
+}
+
+// endDiscards deletes what is being discarded, or fails to.
+func (m *model) endDiscards(deleted bool) {
+	for _, id := range m.withheld {
+		if deleted {
+			m.discarded[id] = !m.confirmed[id] // else it was sent, and its settling was lost
+			if !m.discarded[id] {
+				delete(m.discarded, id)
+			}
+			delete(m.table, id)
+		}
+		m.l.endWithdrawal(id, deleted)
+	}
+	m.withheld = nil
+}
+
+// discardAmid lets discards begin and end while a read is under way.
+func (m *model) discardAmid() {
+	if m.chance("discard meanwhile") {
+		m.discard()
+	}
+	if m.chance("end discards meanwhile") {
+		m.endDiscards(rapid.Bool().Draw(m.t, "deleted"))
+	}
+}
+
 // restart is a new owner: only the tables are left.
 func (m *model) restart() {
+	m.withheld = nil
 	old := m.l
 	m.l = newLanes(0, "x", old.limits)
 	m.flying = nil
@@ -331,6 +375,7 @@ func (m *model) sweep() {
 func (m *model) finish() {
 	m.finishing = true
 	m.commit(true)
+	m.endDiscards(true)
 	clear(m.closed)
 	for i := 0; len(m.table)+len(m.parked) > 0; i++ {
 		require.Less(m.t, i, 2000, "rows that never leave: table %d parked %d cursor %d lag %d waiting %d flying %d ready %d",
@@ -350,6 +395,7 @@ func (m *model) finish() {
 	require.Zero(m.t, m.l.waitingBytes+m.l.flyingBytes)
 	require.Empty(m.t, m.l.rows)
 	require.Empty(m.t, m.l.units, "no key is remembered without need")
+	require.Empty(m.t, m.l.withheld)
 }
 
 func (m *model) drainPass() {
@@ -378,6 +424,8 @@ func TestLanesLoseNothingAndKeepTheOrderOfKeys(t *testing.T) {
 				"reset":      func(*rapid.T) { m.l.reset() },
 				"tick":       func(t *rapid.T) { m.t = t; m.tick() },
 				"operator":   func(t *rapid.T) { m.t = t; m.operator(rapid.Bool().Draw(t, "mend")) },
+				"discard":    func(t *rapid.T) { m.t = t; m.discard() },
+				"deleted":    func(t *rapid.T) { m.t = t; m.endDiscards(rapid.Bool().Draw(t, "deleted")) },
 				"restart":    func(t *rapid.T) { m.t = t; m.restart() },
 				"sweep":      func(t *rapid.T) { m.t = t; m.sweep() },
 				"close": func(t *rapid.T) {

@@ -20,6 +20,7 @@ type metrics struct {
 	parked  prometheus.Gauge
 	dead    prometheus.Gauge
 	shards  prometheus.Gauge
+	stopped prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -42,6 +43,9 @@ func newMetrics() *metrics {
 		parked:  gauge("parked_rows", "Bad rows that will be tried again."),
 		dead:    gauge("dead_rows", "Bad rows whose attempts are used up."),
 		shards:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "surefoot_relay_shards", Help: "Shards that this process owns."}),
+		stopped: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "surefoot_relay_stopped_routes", Help: "Routes, and missing exchanges, whose rows wait: surefoot outbox ls --routes. At most 500 a shard.",
+		}),
 	}
 	m.result = map[string]prometheus.Counter{}
 	for _, result := range []string{"confirmed", "returned", "nacked", "refused", "unknown"} {
@@ -54,7 +58,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	if r == nil {
 		return nil
 	}
-	for _, c := range []prometheus.Collector{m.results, m.latency, m.sweeps, m.pending, m.oldest, m.parked, m.dead, m.shards} {
+	for _, c := range []prometheus.Collector{m.results, m.latency, m.sweeps, m.pending, m.oldest, m.parked, m.dead, m.shards, m.stopped} {
 		if err := r.Register(c); err != nil {
 			return err
 		}

@@ -58,6 +58,20 @@ WHERE shard = $1 AND id = $2 RETURNING hash, key <> ''`
 
 	discardParkedSQL pg.SQL = `DELETE FROM @schema@.outbox_parked WHERE shard = $1 AND id = $2 RETURNING hash, key <> ''`
 
+	// pendingSQL looks a row up in the outbox.
+	pendingSQL pg.SQL = `
+SELECT exchange, CASE WHEN routing_key = '' THEN type ELSE routing_key END FROM @schema@.outbox WHERE shard = $1 AND id = $2`
+
+	// discardPendingSQL finds the row as settling does.
+	discardPendingSQL pg.SQL = `
+DELETE FROM @schema@.outbox WHERE ctid = ANY (ARRAY(
+    SELECT f.ctid FROM (SELECT o.ctid, o.shard, o.id FROM @schema@.outbox o
+                        WHERE (o.shard, o.id) >= ($1, $2) ORDER BY o.shard, o.id LIMIT 1) f
+    WHERE f.shard = $1 AND f.id = $2))`
+
+	// lockRequestSQL also waits for an earlier try to carry the request out whose answer was lost.
+	lockRequestSQL pg.SQL = `SELECT 1 FROM @schema@.outbox_requests WHERE id = $1 AND state = 'pending' FOR UPDATE`
+
 	// The lease's row is locked, so that a new owner cannot load its parked rows between this check and the commit.
 	lockLeaseSQL pg.SQL = `SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE`
 
@@ -207,6 +221,7 @@ type request struct {
 	hash           int64 // of the row, once it was carried out
 	keyed, done    bool
 	state, outcome string
+	refusal        string // why it is not carried out; empty: it is
 }
 
 func (p *parkStore) requests(ctx context.Context, shards []int16) ([]request, error) {
@@ -220,8 +235,44 @@ func (p *parkStore) requests(ctx context.Context, shards []int16) ([]request, er
 	})
 }
 
-// carryOut does what a request asks, writes the audit entry and the outcome, all in one transaction.
+// carryOut does what a request asks of a parked row, writes the audit entry and the outcome, all in one transaction.
 func (p *parkStore) carryOut(ctx context.Context, epoch int64, q *request) error {
+	return p.fulfil(ctx, epoch, q, func(tx pgx.Tx) error {
+		if err := p.apply(ctx, tx, q); err != nil {
+			return err
+		}
+		return p.record(ctx, tx, q)
+	})
+}
+
+// discardPending discards a row that was withdrawn from memory. It may be called again after an error, whose
+// transaction may have been committed. It reports whether the row is gone.
+func (p *parkStore) discardPending(ctx context.Context, epoch int64, q *request) (gone bool, err error) {
+	err = p.fulfil(ctx, epoch, q, func(tx pgx.Tx) error {
+		open, err := tx.Exec(ctx, lockRequestSQL.In(p.schema), q.id)
+		if err != nil {
+			return err
+		}
+		if open.RowsAffected() == 0 {
+			return tx.QueryRow(ctx, `SELECT NOT EXISTS (`+pendingSQL.In(p.schema)+`)`, q.shard, q.rowID).Scan(&gone)
+		}
+		deleted, err := tx.Exec(ctx, discardPendingSQL.In(p.schema), q.shard, q.rowID)
+		if err != nil {
+			return err
+		}
+		gone = true
+		if q.done = deleted.RowsAffected() > 0; q.done {
+			q.state, q.outcome = "done", "discarded while its route was stopped"
+		} else {
+			q.state, q.outcome = "refused", "not pending any more"
+		}
+		return p.record(ctx, tx, q)
+	})
+	return gone, err
+}
+
+// fulfil runs use in a transaction that holds on to the lease.
+func (p *parkStore) fulfil(ctx context.Context, epoch int64, q *request, use func(pgx.Tx) error) error {
 	if err := fault.Point("relay.before-request"); err != nil {
 		return err
 	}
@@ -233,10 +284,7 @@ func (p *parkStore) carryOut(ctx context.Context, epoch int64, q *request) error
 		if tag.RowsAffected() == 0 {
 			return errFenced
 		}
-		if err := p.apply(ctx, tx, q); err != nil {
-			return err
-		}
-		return p.record(ctx, tx, q)
+		return use(tx)
 	})
 	if err != nil {
 		return fmt.Errorf("carry out request %d: %w", q.id, err)
@@ -244,14 +292,31 @@ func (p *parkStore) carryOut(ctx context.Context, epoch int64, q *request) error
 	return fault.Point("relay.after-request")
 }
 
+// pending looks a row up in the outbox; nil: it is not there.
+func (p *parkStore) pending(ctx context.Context, shard int16, id int64) (*pendingRow, error) {
+	row := &pendingRow{id: id}
+	err := p.pool.QueryRow(ctx, pendingSQL.In(p.schema), shard, id).Scan(&row.route.exchange, &row.route.key)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // no row is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up row %d/%d: %w", shard, id, err)
+	}
+	return row, nil
+}
+
 func (p *parkStore) apply(ctx context.Context, tx pgx.Tx, q *request) error {
+	if q.refusal != "" {
+		q.state, q.outcome = "refused", q.refusal
+		return nil
+	}
 	sql, outcome := retryParkedSQL, "will be published again"
 	if q.action == "discard" {
 		sql, outcome = discardParkedSQL, "discarded"
 	}
 	err := tx.QueryRow(ctx, sql.In(p.schema), q.shard, q.rowID).Scan(&q.hash, &q.keyed)
 	if errors.Is(err, pgx.ErrNoRows) {
-		q.state, q.outcome = "refused", "not parked any more: published or discarded meanwhile"
+		q.state, q.outcome = "refused", "not parked: published or discarded meanwhile, or still pending"
 		return nil
 	}
 	q.done, q.state, q.outcome = err == nil, "done", outcome

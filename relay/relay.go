@@ -25,6 +25,7 @@ type Relay struct {
 	mu     sync.Mutex
 	reader *reader // of the current run; nil before the first
 	shards map[int16]*shard
+	halted map[int16][]stoppedRoute // of each shard
 
 	// Of one run:
 	born    time.Time
@@ -93,7 +94,7 @@ func (r *Relay) prepare(work context.Context) {
 	reader := newReader(r.opts, r.metrics)
 	reader.bell = newDoorbell(r.opts, reader.Wake)
 	r.mu.Lock()
-	r.reader, r.shards = reader, map[int16]*shard{}
+	r.reader, r.shards, r.halted = reader, map[int16]*shard{}, map[int16][]stoppedRoute{}
 	r.mu.Unlock()
 	r.links = nil
 	for i := range r.opts.Connections {

@@ -14,12 +14,16 @@ type routeName struct{ exchange, key string }
 type gate struct {
 	stopped bool
 	reason  error
+	since   time.Time     // of the first stop
 	backoff time.Duration // of the last stop; 0 once something passed
 	probeAt time.Time
 	asked   bool // for an exchange: whether it is there is being looked up
 }
 
 func (g *gate) stop(err error, now time.Time, l limits) {
+	if g.backoff == 0 {
+		g.since = now
+	}
 	g.backoff = min(max(2*g.backoff, l.probeMin), l.probeMax)
 	g.stopped, g.reason, g.probeAt, g.asked = true, err, now.Add(g.backoff), false
 }
@@ -192,6 +196,7 @@ func (s *lanes) probeFailed(r *row, err error, now time.Time) {
 	if t := r.route; t.probing == r {
 		t.probing = nil
 		t.stop(err, now, s.limits)
+		s.shut[t] = struct{}{} // a late confirm may have opened it meanwhile
 	}
 }
 

@@ -69,6 +69,11 @@ type shard struct {
 	sweepAt  time.Time
 	armAt    time.Time
 	expireAt time.Time
+	begun    time.Time
+	tellAt   time.Time
+	telling  bool
+	told     []stoppedRoute // the last time
+	toldAll  bool           // and what the former owner told was forgotten
 	results  []rabbit.Result
 	errands  sync.WaitGroup
 }
@@ -104,7 +109,8 @@ func (s *shard) run(ctx context.Context) {
 			s.logger.Warn().Err(s.err).Msg("shard given up")
 		}
 	}()
-	s.sweepAt = time.Now().Add(s.relay.opts.Sweep)
+	s.begun = time.Now()
+	s.sweepAt = s.begun.Add(s.relay.opts.Sweep)
 	s.load(ctx)
 	s.open(ctx)
 	timer := time.NewTimer(busyTick)
@@ -131,6 +137,7 @@ func (s *shard) finish(ctx context.Context) {
 			s.logger.Debug().Err(err).Msg("fence not given back; it goes with the connection")
 		}
 	}
+	s.relay.stopped(s.id, nil)
 	for _, part := range []string{"publish", "read", "settle", "lag", "parked"} {
 		s.status(part, nil)
 	}

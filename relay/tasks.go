@@ -216,6 +216,7 @@ func (s *shard) timed(ctx context.Context, now time.Time) {
 		s.lanes.armAll()
 	}
 	s.lanes.probeRoutes(now)
+	s.tell(ctx, now)
 	if ids := s.lanes.dueParked(now, 64); len(ids) > 0 {
 		s.fetchParked(ctx, ids)
 	}
@@ -327,35 +328,6 @@ func (s *shard) sweep(ctx context.Context, from, to int64, snapshot string) {
 		s.lanes.ghosts[sweepRead].end()
 		if a.err == nil && a.more && !void {
 			s.sweep(ctx, a.last, to, snapshot)
-		}
-	})
-}
-
-// request carries out what an operator asked for, unless the row is on its way right now.
-func (s *shard) request(ctx context.Context, q request) {
-	ref := s.lanes.parked.refs[q.rowID]
-	if !s.loaded || s.draining || s.handling[q.id] || ref != nil && ref.busy {
-		return // looked at again within a second
-	}
-	if ref != nil {
-		ref.busy = true
-	}
-	s.handling[q.id] = true
-	var err error
-	s.errand(ctx, func(ctx context.Context) { err = s.relay.parking.carryOut(ctx, s.epoch, &q) }, func() {
-		delete(s.handling, q.id)
-		if ref != nil {
-			ref.busy = false
-		}
-		switch {
-		case errors.Is(err, errFenced):
-			s.lose(err)
-		case err != nil:
-			s.logger.Warn().Err(err).Msg("request not carried out yet")
-		case q.done && q.action == "discard" && ref != nil:
-			s.lanes.unparked(ref)
-		case q.done && q.action == "retry":
-			s.lanes.revive(q.rowID, q.hash, q.keyed)
 		}
 	})
 }

@@ -105,7 +105,8 @@ func (s *lanes) unstall(u *unit) {
 	}
 }
 
-// dropQueue forgets the waiting rows of a key that is blocked now: the key lags from the first of them.
+// dropQueue forgets the waiting rows of a key, which is blocked now or has one withdrawn: the key lags from the first of
+// them.
 func (s *lanes) dropQueue(u *unit) {
 	if len(u.queue) == 0 {
 		return
@@ -117,6 +118,7 @@ func (s *lanes) dropQueue(u *unit) {
 	rows := u.queue
 	u.queue = nil
 	s.lagUnit(u, rows[0].id)
+	s.skipInPass(u, rows[0].id)
 	for _, r := range rows {
 		s.setIsolated(r, false)
 		s.waiting--

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
@@ -20,22 +21,31 @@ const (
 	maxParked     = 10_000
 )
 
-// parkedFilter gives a command the flags that choose parked rows.
-func parkedFilter(cmd *cobra.Command) *outbox.Filter {
+// parkedFilter gives a command the flags that choose parked rows and, where it says so, those of stopped routes.
+func parkedFilter(cmd *cobra.Command, stopped bool) *outbox.Filter {
 	f := &outbox.Filter{}
 	flags := cmd.Flags()
-	flags.StringVar(&f.State, "state", "", "only rows in this `state`: retry (tried again by itself) or dead")
+	usage := "only rows in this `state`: retry (tried again by itself) or dead"
+	if stopped {
+		usage = "only rows in this `state`: retry (tried again by itself), dead, or stopped (pending, of a stopped route)"
+	}
+	flags.StringVar(&f.State, "state", "", usage)
 	flags.StringVar(&f.Key, "key", "", "only rows of this ordering `key`")
 	flags.StringVar(&f.Type, "type", "", "only messages of this `type`")
 	flags.IntVar(&f.Limit, "limit", defaultParked, "the most rows")
 	return f
 }
 
-func checkFilter(f *outbox.Filter) error {
-	switch f.State {
-	case "", outbox.StateRetry, outbox.StateDead:
-	default:
+func checkFilter(f *outbox.Filter, stopped bool) error {
+	switch {
+	case f.State == "" || f.State == outbox.StateRetry || f.State == outbox.StateDead:
+	case !stopped && f.State == outbox.StateStopped:
+		return usageErrorf("bind a queue to the route (see `surefoot outbox ls --routes`) and they are published",
+			"rows of a stopped route are tried again by themselves, every few seconds")
+	case !stopped:
 		return usageErrorf("", "--state is %q, but must be retry or dead", f.State)
+	case f.State != outbox.StateStopped:
+		return usageErrorf("", "--state is %q, but must be retry, dead or stopped", f.State)
 	}
 	if f.Limit < 1 || f.Limit > maxParked {
 		return usageErrorf("", "--limit is %d, but must be from 1 to %d", f.Limit, maxParked)
@@ -44,39 +54,117 @@ func checkFilter(f *outbox.Filter) error {
 }
 
 func outboxLs(s *session) *cobra.Command {
-	var filter *outbox.Filter
+	l := &outboxLister{session: s}
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List parked rows with their reasons; the state of the whole outbox goes to stderr", Args: cobra.NoArgs,
+		Use: "ls", Short: "List parked rows with their reasons; stopped routes and the state of the whole outbox go to stderr", Args: cobra.NoArgs,
 		Long: "List the rows that could not be published: retry is tried again by itself, dead waits for\n" +
 			"`outbox retry` or `outbox discard`. Later rows of their keys stay pending behind them, unless\n" +
 			"relay.on_poison is skip. How many rows are pending (estimated beyond 100000), the age of the oldest and\n" +
-			"the number of relays are told on stderr.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFilter(filter); err != nil {
-				return err
-			}
-			db, err := s.database(cmd.Context())
-			if err != nil {
-				return err
-			}
-			summary, err := outbox.Summarize(cmd.Context(), db.pool, db.schema)
-			if err != nil {
-				return err
-			}
-			rows, err := outbox.ListParked(cmd.Context(), db.pool, db.schema, *filter)
-			if err != nil {
-				return err
-			}
-			s.note("%s", summaryText(summary))
-			if len(rows) == filter.Limit {
-				s.note("there may be more: this is the limit of %d", filter.Limit)
-			}
-			return render(s, parkedRows(rows, "no rows are parked"))
-		},
+			"the number of relays are told on stderr.\n\n" +
+			"A route that no queue is bound to, or that the broker does not take, is stopped: its rows stay pending,\n" +
+			"and one of them is tried every few seconds, until it works. Stopped routes are told on stderr, and listed by\n" +
+			"--routes; their rows by --state stopped. Such rows can be discarded.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return l.run(cmd.Context()) },
 	}
-	filter = parkedFilter(cmd)
+	l.filter = parkedFilter(cmd, true)
+	cmd.Flags().BoolVar(&l.routes, "routes", false, "list the stopped routes instead of rows")
 	s.outputFlag(cmd)
 	return cmd
+}
+
+// toldRoutes is how many stopped routes are told beside a list of rows.
+const toldRoutes = 5
+
+type outboxLister struct {
+	session *session
+	filter  *outbox.Filter
+	routes  bool
+}
+
+func (l *outboxLister) run(ctx context.Context) error {
+	if err := checkFilter(l.filter, true); err != nil {
+		return err
+	}
+	if f := l.filter; l.routes && (f.State != "" || f.Key != "" || f.Type != "") {
+		return usageErrorf("", "--routes cannot be narrowed by --state, --key or --type")
+	}
+	db, err := l.session.database(ctx)
+	if err != nil {
+		return err
+	}
+	summary, err := outbox.Summarize(ctx, db.pool, db.schema)
+	if err != nil {
+		return err
+	}
+	l.session.note("%s", summaryText(summary))
+	if l.routes {
+		return l.listRoutes(ctx, db)
+	}
+	return l.listRows(ctx, db)
+}
+
+func (l *outboxLister) listRoutes(ctx context.Context, db *database) error {
+	routes, err := outbox.ListStopped(ctx, db.pool, db.schema, l.filter.Limit)
+	if err != nil {
+		return err
+	}
+	l.more(len(routes))
+	return render(l.session, listing[outbox.StoppedRoute]{
+		Items: routes,
+		Empty: "no route is stopped",
+		Name:  func(r outbox.StoppedRoute) string { return r.RoutingKey },
+		Columns: []column[outbox.StoppedRoute]{
+			{"EXCHANGE", func(r outbox.StoppedRoute) string { return r.Exchange }},
+			{"ROUTING KEY", routingKeyText},
+			{"WAITING", waitingText},
+			{"SINCE", func(r outbox.StoppedRoute) string { return r.Since.UTC().Format(time.RFC3339) }},
+			{"ERROR", func(r outbox.StoppedRoute) string { return r.Error }},
+		},
+	})
+}
+
+func (l *outboxLister) listRows(ctx context.Context, db *database) error {
+	list, empty := outbox.ListParked, "no rows are parked"
+	if l.filter.State == outbox.StateStopped {
+		list, empty = outbox.ListStoppedRows, "no rows of stopped routes match"
+	}
+	rows, err := list(ctx, db.pool, db.schema, *l.filter)
+	if err != nil {
+		return err
+	}
+	routes, err := outbox.ListStopped(ctx, db.pool, db.schema, toldRoutes+1)
+	if err != nil {
+		return err
+	}
+	for _, r := range routes[:min(len(routes), toldRoutes)] {
+		l.session.note("stopped: exchange %q, routing key %q: %s waiting since %s: %s",
+			r.Exchange, routingKeyText(r), waitingText(r), r.Since.UTC().Format(time.RFC3339), r.Error)
+	}
+	if len(routes) > toldRoutes {
+		l.session.note("more routes are stopped: see `surefoot outbox ls --routes`")
+	}
+	l.more(len(rows))
+	return render(l.session, parkedRows(rows, empty))
+}
+
+func (l *outboxLister) more(n int) {
+	if n == l.filter.Limit {
+		l.session.note("there may be more: this is the limit of %d", l.filter.Limit)
+	}
+}
+
+func routingKeyText(r outbox.StoppedRoute) string {
+	if r.WholeExchange {
+		return "(all)"
+	}
+	return r.RoutingKey
+}
+
+func waitingText(r outbox.StoppedRoute) string {
+	if r.AtLeast {
+		return fmt.Sprintf("at least %d", r.Waiting)
+	}
+	return strconv.FormatInt(r.Waiting, 10)
 }
 
 func summaryText(o outbox.Summary) string {

@@ -308,6 +308,10 @@ func TestOutboxActsThatAreRefusedOrOnlyLookedAt(t *testing.T) {
 		"no terminal":    {[]string{"retry", "--state", "dead"}, cli.ExitUsage, "retry 2 parked rows of the outbox " + db.Schema + "?"},
 		"over the limit": {[]string{"retry", "--state", "dead", "--limit", "1", "--yes"}, cli.ExitUsage, "more than 1 rows match"},
 		"unknown id":     {[]string{"retry", "nothing", "--yes"}, cli.ExitFailed, "none of these messages is parked"},
+		"unknown ids":    {[]string{"discard", "nothing", "--reason", "x", "--yes"}, cli.ExitFailed, "parked or waits for a stopped route"},
+		"retry stopped":  {[]string{"retry", "--state", "stopped", "--yes"}, cli.ExitUsage, "tried again by themselves"},
+		"odd state":      {[]string{"discard", "--state", "pending", "--reason", "x"}, cli.ExitUsage, "retry, dead or stopped"},
+		"narrow routes":  {[]string{"ls", "--routes", "--type", "a"}, cli.ExitUsage, "--routes cannot be narrowed"},
 		"nothing":        {[]string{"retry", "--state", "retry", "--yes"}, cli.ExitDone, "nothing to do"},
 		"negative wait":  {[]string{"retry", "--state", "retry", "--yes", "--wait", "-1s"}, cli.ExitUsage, "--wait"},
 		"dry run":        {[]string{"discard", "--state", "dead", "--reason", "x", "--dry-run"}, cli.ExitDone, "would discard 2 rows"},
@@ -380,4 +384,61 @@ func TestOutboxActsAreCarriedOutByARelay(t *testing.T) {
 		"ann@box|outbox retry|bad|done: will be published again|",
 		"ann@box|outbox discard|bad|done: discarded|never valid",
 	}, audited(t, db))
+}
+
+// A typo in a type: its route is stopped, seen by ls and show, and its row is discarded; what waits behind it follows.
+func TestOutboxRowsOfAStoppedRoute(t *testing.T) {
+	t.Parallel()
+	db, broker := testkit.Database(t), testkit.Broker(t)
+	conn, err := amqp.Dial(broker.URL)
+	require.NoError(t, err)
+	defer conn.Close()
+	channel, err := conn.Channel()
+	require.NoError(t, err)
+	require.NoError(t, channel.ExchangeDeclare("ex", "topic", true, false, false, false, nil))
+	queue, err := channel.QueueDeclare("q", true, false, false, false, nil)
+	require.NoError(t, err)
+	require.NoError(t, channel.QueueBind(queue.Name, "order.#", "ex", false, nil))
+	box := outboxOf(t, db)
+	add := box(`{"id":"typo","type":"odrer.created","key":"k","payload":1}`+"\n"+`{"id":"behind","type":"order.paid","key":"k","payload":2}`+"\n"+
+		`{"id":"typo-2","type":"odrer.created","payload":3}`+"\n"+`{"id":"lost","type":"a","exchange":"nowhere","payload":3}`, "add")
+	require.Zero(t, add.code, add.stderr)
+	require.Contains(t, box("", "show", "typo").stdout, "no relay is running")
+	require.Contains(t, box("", "ls", "--routes").stderr, "no route is stopped")
+
+	r, err := relay.New(relay.Options{Pool: db.Pool, Schema: db.Schema, AMQPURL: broker.URL, Exchange: "ex"})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	defer func() { cancel(); require.NoError(t, <-done) }()
+	testkit.Eventually(t, 20*time.Second, "the routes to be told of", func() bool {
+		return strings.Count(box("", "ls", "--routes", "-o", "jsonl").stdout, "\n") == 2 &&
+			strings.Count(box("", "ls", "--state", "stopped", "-o", "name").stdout, "\n") == 3
+	})
+	routes := box("", "ls", "--routes").stdout
+	require.Regexp(t, `(?m)^ex +odrer.created +2 +\S+Z +.*no queue is bound`, routes)
+	require.Regexp(t, `(?m)^nowhere +\(all\) +1 +\S+Z +.*404`, routes)
+	require.Regexp(t, `(?m)^stopped: exchange "ex", routing key "odrer.created": 2 waiting since \S+Z: .*no queue`, box("", "ls").stderr)
+	require.Regexp(t, `(?m)^waits for +its route is stopped since \S+Z: .*no queue`, box("", "show", "typo").stdout)
+	require.Regexp(t, `(?m)^waits for +message typo of its key comes first, whose route is stopped`, box("", "show", "behind").stdout)
+	require.Regexp(t, `(?m)^waits for +its route is stopped`, box("", "show", "lost").stdout)
+
+	refused := box("", "discard", "behind", "--reason", "x", "--yes")
+	require.Equal(t, cli.ExitFailed, refused.code)
+	discard := box("", "discard", "typo", "--reason", "wrong type", "--yes", "-o", "json")
+	require.Zero(t, discard.code, discard.stderr)
+	require.Contains(t, discard.stdout, `"outcome": "discarded while its route was stopped"`)
+	testkit.Eventually(t, 20*time.Second, "the rest of the key", func() bool {
+		got, ok, err := channel.Get("q", true)
+		require.NoError(t, err)
+		return ok && got.MessageId == "behind"
+	})
+	require.Contains(t, box("", "discard", "--state", "stopped", "--reason", "x").stderr, "discard 2 rows of the outbox")
+	rest := box("", "discard", "--state", "stopped", "--reason", "wrong type", "--yes", "-o", "name")
+	require.Zero(t, rest.code, rest.stderr)
+	require.ElementsMatch(t, []string{"typo-2", "lost"}, strings.Fields(rest.stdout))
+	require.Empty(t, payloads(t, db))
+	require.Contains(t, audited(t, db), "ann@box|outbox discard|typo|done: discarded while its route was stopped|wrong type")
+	require.Contains(t, audited(t, db), "ann@box|outbox discard|lost|done: discarded while its route was stopped|wrong type")
 }

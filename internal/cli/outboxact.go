@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,8 +35,11 @@ func outboxRetry(s *session) *cobra.Command {
 
 func outboxDiscard(s *session) *cobra.Command {
 	act := &outboxAct{session: s, action: outbox.ActionDiscard}
-	cmd := act.command("Delete parked rows for good; needs --reason",
-		"The messages will never be published, and the later rows of their keys follow. There is no way back.")
+	cmd := act.command("Delete parked rows, or pending ones of a stopped route, for good; needs --reason",
+		"The messages are not published any more, and the later rows of their keys follow. There is no way back.\n"+
+			"Rows of a stopped route (`surefoot outbox ls`) are chosen by id, or with --state stopped; the relay\n"+
+			"discards such a row only while it is not on its way. A publish whose answer was lost before may\n"+
+			"have reached the broker all the same.")
 	cmd.Flags().StringVar(&act.reason, "reason", "", "why, for the audit (required)")
 	return cmd
 }
@@ -43,14 +47,14 @@ func outboxDiscard(s *session) *cobra.Command {
 func (a *outboxAct) command(short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: a.action + " [ID...]", Short: short,
-		Long: long + " Choose rows by the ids of\ntheir messages, or by --state, --key and --type. A running relay carries the request out; this command\n" +
-			"waits for it, and exits 3 when something was left undone.",
+		Long: long + "\n\nChoose rows by the ids of their messages, or by --state, --key and --type. A running relay carries the\n" +
+			"request out; this command waits for it, and exits 3 when something was left undone.",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.filter.IDs = ids
 			return a.run(cmd.Context())
 		},
 	}
-	a.filter = parkedFilter(cmd)
+	a.filter = parkedFilter(cmd, a.action == outbox.ActionDiscard)
 	cmd.Flags().DurationVar(&a.patience, "wait", defaultPatience, "how long to wait for a relay to do it; 0: do not wait")
 	a.session.changeFlags(cmd)
 	a.session.outputFlag(cmd)
@@ -80,7 +84,7 @@ func (a *outboxAct) run(ctx context.Context) error {
 		a.session.note("would %s %d rows; nothing was changed", a.action, len(rows))
 		return render(a.session, parkedRows(rows, ""))
 	}
-	if err := a.session.confirm(ctx, question{Verb: a.action, Count: len(rows), Thing: "parked row", Target: "the outbox " + db.schema}); err != nil {
+	if err := a.session.confirm(ctx, question{Verb: a.action, Count: len(rows), Thing: kindOf(rows), Target: "the outbox " + db.schema}); err != nil {
 		return err
 	}
 	operation, err := outbox.Ask(ctx, db.pool, db.schema, outbox.Request{Action: a.action, Who: who, Reason: a.reason}, rows)
@@ -105,13 +109,14 @@ func (a *outboxAct) check() error {
 	if a.patience < 0 {
 		return usageErrorf("", "--wait must not be negative")
 	}
-	return checkFilter(f)
+	return checkFilter(f, a.action == outbox.ActionDiscard)
 }
 
 // maxReason bounds a reason, in bytes.
 const maxReason = 1000
 
-// choose looks for one more row than the limit: a part of what was asked for would pass as the whole.
+// choose looks for one more row than the limit: a part of what was asked for would pass as the whole. Pending rows are
+// chosen only where they are meant: by id, or by their state.
 func (a *outboxAct) choose(ctx context.Context, db *database) ([]outbox.Parked, error) {
 	limit := a.filter.Limit
 	wanted := *a.filter
@@ -119,9 +124,20 @@ func (a *outboxAct) choose(ctx context.Context, db *database) ([]outbox.Parked, 
 	if len(wanted.IDs) == 0 {
 		wanted.IDs = nil
 	}
-	rows, err := outbox.ListParked(ctx, db.pool, db.schema, wanted)
-	if err != nil {
-		return nil, err
+	var rows []outbox.Parked
+	if wanted.State != outbox.StateStopped {
+		parked, err := outbox.ListParked(ctx, db.pool, db.schema, wanted)
+		if err != nil {
+			return nil, err
+		}
+		rows = parked
+	}
+	if wanted.State == outbox.StateStopped || wanted.State == "" && wanted.IDs != nil && a.action == outbox.ActionDiscard {
+		stopped, err := outbox.ListStoppedRows(ctx, db.pool, db.schema, wanted)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, stopped...)
 	}
 	if len(rows) > limit {
 		return nil, usageErrorf("narrow the choice, or raise --limit", "more than %d rows match", limit)
@@ -129,11 +145,22 @@ func (a *outboxAct) choose(ctx context.Context, db *database) ([]outbox.Parked, 
 	return rows, nil
 }
 
-func (a *outboxAct) nothing() error {
-	if len(a.filter.IDs) > 0 {
-		return errors.New("none of these messages is parked; see `surefoot outbox show ID`")
+// kindOf says in the question what the rows are.
+func kindOf(rows []outbox.Parked) string {
+	if slices.ContainsFunc(rows, func(p outbox.Parked) bool { return p.State == outbox.StateStopped }) {
+		return "row"
 	}
-	a.session.note("no parked rows match; nothing to do")
+	return "parked row"
+}
+
+func (a *outboxAct) nothing() error {
+	switch {
+	case len(a.filter.IDs) > 0 && a.action == outbox.ActionDiscard:
+		return errors.New("none of these messages is parked or waits for a stopped route; `surefoot outbox show ID` says what one waits for")
+	case len(a.filter.IDs) > 0:
+		return errors.New("none of these messages is parked; `surefoot outbox show ID` says what one waits for")
+	}
+	a.session.note("no rows match; nothing to do")
 	return render(a.session, outcomes(nil))
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -41,12 +42,14 @@ type shownRow struct {
 	Preview         string `json:"payload_preview"`
 	PreviewEncoding string `json:"payload_preview_encoding"`
 
-	Parked *outbox.Parked `json:"parked"`
+	// WaitsFor says why a pending row is still here; empty: its turn.
+	WaitsFor string         `json:"waits_for"`
+	Parked   *outbox.Parked `json:"parked"`
 }
 
 func outboxShow(s *session) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show the rows of a message, pending or parked, with the beginning of the payload", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "Show the rows of a message, pending or parked, what they wait for, and the beginning of the payload", Args: cobra.ExactArgs(1),
 		Long: "Show the rows of a message id. A message that was published is not here any more. Looking for one that is\n" +
 			"pending reads the whole outbox.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,6 +86,11 @@ func (s *session) shownRows(cmd *cobra.Command, id string) ([]shownRow, error) {
 	rows := make([]shownRow, len(found))
 	for i, f := range found {
 		rows[i] = shown(f)
+		if f.State == outbox.StatePending {
+			if rows[i].WaitsFor, err = outbox.WhyPending(cmd.Context(), db.pool, db.schema, f.Shard, f.Row); err != nil {
+				return nil, err
+			}
+		}
 		at := slices.IndexFunc(parked, func(p outbox.Parked) bool { return p.Shard == f.Shard && p.Row == f.Row })
 		if at >= 0 {
 			rows[i].Parked = &parked[at]
@@ -138,6 +146,9 @@ func (s *session) showBlocks(rows []shownRow) error {
 			{"content type", r.ContentType},
 			{"headers", r.Headers},
 			{"payload", fmt.Sprintf("%d bytes, %s: %s", r.PayloadBytes, r.PreviewEncoding, strings.TrimSpace(r.Preview))},
+		}
+		if r.State == outbox.StatePending {
+			cells = append(cells, []string{"waits for", cmp.Or(r.WaitsFor, "its turn")})
 		}
 		if p := r.Parked; p != nil {
 			cells = append(cells, [][]string{
