@@ -18,6 +18,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/audit"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/outbox"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 const (
@@ -125,12 +126,24 @@ func (a *outboxAdder) write(ctx context.Context, lines <-chan line) error {
 		err = a.audit(ctx, tx, db.schema, who, got)
 	}
 	if err != nil {
-		return fmt.Errorf("nothing was enqueued: %w", err)
+		return nothingEnqueued(err)
 	}
 	if err := commitError(tx.Commit(ctx)); err != nil {
 		return err
 	}
-	return a.render(got)
+	if err := a.render(got); err != nil {
+		return partly(fmt.Errorf("%d messages were enqueued; do not add them again: %w", got.Enqueued, err))
+	}
+	return nil
+}
+
+// nothingEnqueued says what to do about an error before the commit, when that is to try again: batches lock their keys and ids in order, a
+// whole input does not.
+func nothingEnqueued(err error) error {
+	if resilience.Classify(err) == resilience.ClassDatabaseRetry {
+		return fmt.Errorf("nothing was enqueued, another writer was in the way; run it again: %w", err)
+	}
+	return fmt.Errorf("nothing was enqueued: %w", err)
 }
 
 func (a *outboxAdder) audit(ctx context.Context, tx pgx.Tx, schema, who string, got added) error {
@@ -146,7 +159,7 @@ func commitError(err error) error {
 		return nil
 	}
 	if _, refused := errors.AsType[*pgconn.PgError](err); refused || errors.Is(err, pgx.ErrTxCommitRollback) {
-		return fmt.Errorf("nothing was enqueued: %w", err)
+		return nothingEnqueued(err)
 	}
 	return fmt.Errorf("the answer to COMMIT was lost, so all messages are enqueued, or none; "+
 		"look with `surefoot outbox show ID` before adding them again: %w", err)
