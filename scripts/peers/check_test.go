@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,17 +32,37 @@ func TestEveryRowIsPublishedAndSettled(t *testing.T) {
 			}
 			for range 2 { // prepare starts anew, whatever is there
 				b.run(prepare...)
-				b.run(name, "fill", "-rows", fmt.Sprint(checkRows), "-bytes", "300", "-keys", "7")
+				b.run(name, "fill", "-rows", strconv.Itoa(checkRows), "-bytes", "300", "-keys", "7")
 			}
 			require.Equal(t, int64(checkRows), b.drain(name).Rows)
 			b.requireQueue()
 			require.Zero(t, b.drain(name).Rows)
 
-			b.run(name, "fill", "-rows", fmt.Sprint(checkRows), "-bytes", "300", "-keys", "7")
+			b.run(name, "fill", "-rows", strconv.Itoa(checkRows), "-bytes", "300", "-keys", "7")
 			first := b.drain(name, "-for", "100ms").Rows
 			require.Equal(t, int64(checkRows), first+b.drain(name).Rows)
 			b.requireQueue()
 		})
+	}
+}
+
+// What no queue takes is confirmed all the same, and must stay.
+func TestReturnedRowsAreNotSettled(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"textbook", "river"} {
+		b := newBench(t)
+		require.NoError(t, b.ch.QueueUnbind(b.queue, "order.*", b.queue, nil))
+		b.run(name, "prepare")
+		b.run(name, "fill", "-rows", "10", "-bytes", "300")
+		var stdout, stderr bytes.Buffer
+		_ = run(t.Context(), []string{name, "drain", "-for", "300ms"}, b.getenv, &stdout, &stderr) // River goes on, and tries again
+		require.Contains(t, stderr.String(), "was returned: no queue is bound")
+		if name == "river" {
+			require.Contains(t, stdout.String(), `{"rows":0,`)
+			continue
+		}
+		require.NoError(t, b.ch.QueueBind(b.queue, "order.*", b.queue, false, nil))
+		require.Equal(t, int64(10), b.drain(name).Rows)
 	}
 }
 
@@ -137,7 +158,7 @@ func (b *bench) requireQueue() {
 		select {
 		case d := <-deliveries:
 			seen[d.MessageId]++
-			require.Equal(b.t, uint8(amqp.Persistent), d.DeliveryMode)
+			require.Equal(b.t, amqp.Persistent, d.DeliveryMode)
 			require.Equal(b.t, routingKey, d.RoutingKey)
 			require.Equal(b.t, payload(300), string(d.Body))
 			require.Contains(b.t, d.Headers["sf-key"], "k")

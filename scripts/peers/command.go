@@ -38,7 +38,7 @@ type options struct {
 	window            time.Duration
 	connections       int
 
-	batch, lanes, workers, clients, topics int
+	batch, workers, clients, topics int
 }
 
 // result counts rows whose confirm has come and which the peer has settled in its own sense.
@@ -106,9 +106,8 @@ func parse(args []string, stderr io.Writer) (command string, o options, err erro
 	flags.IntVar(&o.keys, "keys", 10_000, "fill: number of keys")
 	flags.DurationVar(&o.window, "for", 0, "drain: stop after this long even if rows are left; 0 means never")
 	flags.IntVar(&o.connections, "connections", 4, "drain: connections to the broker")
-	flags.IntVar(&o.batch, "batch", 0, "drain: rows of one claim (textbook, 1000) or one query (watermill, 1000)")
-	flags.IntVar(&o.lanes, "lanes", 2, "drain: textbook's concurrent batches on one connection; lanes x batch is its window")
-	flags.IntVar(&o.workers, "workers", 2000, "drain: River's MaxWorkers of one client")
+	flags.IntVar(&o.batch, "batch", 0, "drain: rows of one claim (textbook, 2000) or one query (watermill, 1000)")
+	flags.IntVar(&o.workers, "workers", 5000, "drain: River's MaxWorkers of one client")
 	flags.IntVar(&o.clients, "clients", 1, "drain: River's clients")
 	flags.IntVar(&o.topics, "topics", 1, "prepare: watermill's topics, over which fill spreads the keys; one subscriber each")
 	if len(args) < 2 {
@@ -133,8 +132,8 @@ func (o options) validate(name, command string, rest []string) error {
 		return errors.New("fill: give -rows, at least 1")
 	case o.bytes < 0 || o.batch < 0 || o.window < 0:
 		return errors.New("-bytes, -batch and -for cannot be negative")
-	case o.keys < 1 || o.connections < 1 || o.lanes < 1 || o.workers < 1 || o.clients < 1 || o.topics < 1:
-		return errors.New("-keys, -connections, -lanes, -workers, -clients and -topics are at least 1")
+	case o.keys < 1 || o.connections < 1 || o.workers < 1 || o.clients < 1 || o.topics < 1:
+		return errors.New("-keys, -connections, -workers, -clients and -topics are at least 1")
 	}
 	return nil
 }
