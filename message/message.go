@@ -126,6 +126,9 @@ func (m Message) Validate(maxBody int) error {
 			return m.invalid(f.name, reason)
 		}
 	}
+	if m.TraceParent != "" && !isTraceParent(m.TraceParent) {
+		return m.invalid("TraceParent", `is not one of W3C trace context, for example "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`)
+	}
 	if !m.OccurredAt.IsZero() && outOfRange(m.OccurredAt) {
 		return m.invalid("OccurredAt", "lies outside the years 1970 to 9999, which AMQP cannot carry")
 	}
@@ -134,6 +137,23 @@ func (m Message) Validate(maxBody int) error {
 			len(m.Payload), maxBody))
 	}
 	return m.validateHeaders()
+}
+
+// isTraceParent reports whether a text is a traceparent, of version 00 or a later one, which may be longer. Readers
+// drop any other, and with it the trace. The SQL function has the same rule.
+func isTraceParent(s string) bool {
+	const form = "vv-tttttttttttttttttttttttttttttttt-pppppppppppppppp-ff"
+	if len(s) < len(form) || s[:2] == "ff" || len(s) > len(form) && (s[:2] == "00" || s[len(form)] != '-') {
+		return false
+	}
+	for i := range len(form) {
+		c := s[i]
+		hex := '0' <= c && c <= '9' || 'a' <= c && c <= 'f'
+		if form[i] == '-' && c != '-' || form[i] != '-' && !hex {
+			return false
+		}
+	}
+	return strings.Trim(s[3:35], "0") != "" && strings.Trim(s[36:52], "0") != ""
 }
 
 func (m Message) validateHeaders() error {

@@ -35,6 +35,7 @@ func TestValidateNamesTheFieldAndTheReason(t *testing.T) {
 		"long request":      {func(m *message.Message) { m.RequestID = longer }, "RequestID", "513 bytes"},
 		"long traceparent":  {func(m *message.Message) { m.TraceParent = longer }, "TraceParent", "513 bytes"},
 		"long tracestate":   {func(m *message.Message) { m.TraceState = longer }, "TraceState", "513 bytes"},
+		"odd traceparent":   {func(m *message.Message) { m.TraceParent = "zz" }, "TraceParent", "W3C trace context"},
 		"NUL in key":        {func(m *message.Message) { m.Key = "a\x00b" }, "Key", "NUL"},
 		"bad UTF-8 in id":   {func(m *message.Message) { m.ID = "a\xff" }, "ID", "UTF-8"},
 		"year 1969":         {func(m *message.Message) { m.OccurredAt = time.Unix(-1, 0) }, "OccurredAt", "1970"},
@@ -75,7 +76,7 @@ func TestValidateAcceptsWhatStandsAtTheLimits(t *testing.T) {
 	edge := strings.Repeat("ü", 127) + "x"
 	m := message.Message{
 		ID: edge, Type: edge, Key: edge, Exchange: edge, RoutingKey: edge, Source: edge, CorrelationID: edge, ContentType: edge,
-		CausationID: edge + edge, RequestID: edge, TraceParent: edge, TraceState: edge,
+		CausationID: edge + edge, RequestID: edge, TraceState: edge,
 		OccurredAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), Payload: make([]byte, message.MaxBody), Headers: nested(16),
 	}
 	require.NoError(t, m.Validate(0))

@@ -18,6 +18,9 @@ import (
 	"github.com/surefoot-mq/surefoot/outbox"
 )
 
+// traceParent is one of W3C trace context.
+const traceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 func TestEnqueueWritesEveryField(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
@@ -25,7 +28,7 @@ func TestEnqueueWritesEveryField(t *testing.T) {
 	m := message.Message{
 		ID: "id-1", Type: "order.created", Key: "o-1", Exchange: "x", RoutingKey: "r", OccurredAt: at, Source: "shop",
 		CorrelationID: "corr", CausationID: "cause", RequestID: "req", ContentType: "text/plain", Payload: []byte("\x00\xff 1.0"),
-		Headers: message.Headers{"n": int64(math.MaxInt64), "b": []byte{0}}, TraceParent: "tp", TraceState: "ts", Attempts: 9,
+		Headers: message.Headers{"n": int64(math.MaxInt64), "b": []byte{0}}, TraceParent: traceParent, TraceState: "ts", Attempts: 9,
 	}
 	tx := begin(t, db)
 	n, err := newOutbox(t, db, outbox.Options{Source: "other", Exchange: "other"}).Enqueue(t.Context(), tx, m)
@@ -40,7 +43,7 @@ func TestEnqueueWritesEveryField(t *testing.T) {
 	require.Equal(t, row{
 		ID: got[0].ID, Shard: got[0].Shard, Hash: got[0].Hash, MessageID: "id-1", Type: "order.created", Key: "o-1", Exchange: "x", RoutingKey: "r",
 		ContentType: "text/plain", OccurredAt: got[0].OccurredAt, Source: "shop", CorrelationID: "corr", CausationID: "cause",
-		RequestID: "req", Parent: "tp", State: "ts", Headers: &headers, Payload: []byte("\x00\xff 1.0"),
+		RequestID: "req", Parent: traceParent, State: "ts", Headers: &headers, Payload: []byte("\x00\xff 1.0"),
 	}, got[0])
 	require.True(t, at.Equal(got[0].OccurredAt), "%s", got[0].OccurredAt)
 }
@@ -166,13 +169,13 @@ func TestEnqueueInsideAHandlerInherits(t *testing.T) {
 	})
 	ctx = trace.ContextWithSpanContext(ctx, parent)
 	tx := begin(t, db)
-	_, err := newOutbox(t, db, outbox.Options{}).Enqueue(ctx, tx, message.Message{Type: "a"}, message.Message{Type: "b", CorrelationID: "own", TraceParent: "own"})
+	_, err := newOutbox(t, db, outbox.Options{}).Enqueue(ctx, tx, message.Message{Type: "a"}, message.Message{Type: "b", CorrelationID: "own", TraceParent: traceParent})
 	require.NoError(t, err)
 	commit(t, tx)
 	got := stored(t, db)
 	require.Equal(t, []string{"corr", "cause", "req"}, []string{got[0].CorrelationID, got[0].CausationID, got[0].RequestID})
 	require.Equal(t, "00-01000000000000000000000000000000-0200000000000000-01", got[0].Parent)
-	require.Equal(t, []string{"own", "cause", "own"}, []string{got[1].CorrelationID, got[1].CausationID, got[1].Parent})
+	require.Equal(t, []string{"own", "cause", traceParent}, []string{got[1].CorrelationID, got[1].CausationID, got[1].Parent})
 }
 
 func TestWhatTheBrokerWouldChokeOnIsRefusedWithATypedError(t *testing.T) {

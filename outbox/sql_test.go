@@ -64,7 +64,7 @@ func TestScalarEnqueueRefusesWhatCannotBeSent(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
 	for args, fault := range map[string]string{
-		`NULL, ''`: "type must have", `'', ''`: "type must have", `repeat('x', 256), ''`: "type must have 1 to 255 bytes", `'a', NULL`: "payload",
+		`NULL, ''`: "type must not be NULL", `NULL, NULL`: "type, payload must not be NULL", `'', ''`: "type must have", `repeat('x', 256), ''`: "type must have 1 to 255 bytes", `'a', NULL`: "payload must not be NULL",
 		`'a', '', key => repeat('ü', 128)`:                                "key must have at most 255 bytes",
 		`'a', '', message_id => repeat('x', 256)`:                         "message_id must have",
 		`'a', '', exchange => repeat('x', 256)`:                           "exchange must",
@@ -115,6 +115,35 @@ func TestReservedHeadersAreTheSameInSQL(t *testing.T) {
 	}
 }
 
+// Enqueue and both SQL functions take the same texts for a traceparent.
+func TestATraceparentIsTheSameInSQL(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	zeros := func(from, to int) string { return traceParent[:from] + strings.Repeat("0", to-from) + traceParent[to:] }
+	good := map[string]bool{"": true, traceParent: true, "01" + traceParent[2:]: true, "cc" + traceParent[2:] + "-what-the-future brings": true, zeros(53, 55): true}
+	for text := range good {
+		require.NoError(t, message.Message{Type: "a", TraceParent: text}.Validate(0), text)
+	}
+	for _, text := range []string{
+		"", traceParent, "01" + traceParent[2:], "cc" + traceParent[2:] + "-what-the-future brings", zeros(53, 55), "zz", traceParent + "-01", traceParent + "1", "01" + traceParent[2:] + "x",
+		"ff" + traceParent[2:], zeros(3, 35), zeros(36, 52), strings.ToUpper(traceParent), traceParent[:54], " " + traceParent, traceParent + "\n", strings.ReplaceAll(traceParent, "-", "_"),
+		traceParent[:54] + "g",
+	} {
+		err := message.Message{Type: "a", TraceParent: text}.Validate(0)
+		require.Equal(t, good[text], err == nil, "%q: %v", text, err)
+		_, err = call(t, db, `enqueue('a', '', traceparent => $1)`, text)
+		require.Equal(t, good[text], err == nil, "%q: %v", text, err)
+		_, batched := call(t, db, batch(map[int]string{11: `ARRAY['', $1]`}), text)
+		require.Equal(t, good[text], batched == nil, "%q: %v", text, batched)
+		if !good[text] {
+			require.ErrorContains(t, err, "traceparent must be one of W3C trace context", text)
+			require.ErrorContains(t, batched, "message 2: traceparent must be one of W3C trace context", text)
+		}
+	}
+	_, err := call(t, db, `enqueue('a', '', traceparent => NULL)`)
+	require.NoError(t, err)
+}
+
 func TestTextThatPostgreSQLCannotStore(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
@@ -158,9 +187,16 @@ func TestBatchRefusesArraysOfUnequalLength(t *testing.T) {
 		if i == 13 {
 			continue // headers may be NULL
 		}
+		argument := []string{
+			"message_id", "type", "key", "exchange", "routing_key", "content_type", "occurred_at", "source", "correlation_id", "causation_id",
+			"request_id", "traceparent", "tracestate", "", "payload",
+		}[i]
+		if i == 11 {
+			values[typ] = `ARRAY['']` // an x is no traceparent
+		}
 		withNull := `(` + values[typ] + ` || NULL::` + strings.TrimSuffix(typ, "[]") + `)`
 		_, err := call(t, db, batch(map[int]string{i: withNull}))
-		require.ErrorContains(t, err, "message 2: ", "argument %d", i+1)
+		require.ErrorContains(t, err, "message 2: "+argument+" must not be NULL", "argument %d", i+1)
 	}
 	require.Len(t, stored(t, db), 2)
 }
