@@ -75,7 +75,7 @@ func (t *textbook) drain(ctx context.Context, o options) (result, error) {
 	return settled.result(), err
 }
 
-// textbookWorker has one batch at a time on a session and a channel of its own.
+// textbookWorker has one batch at a time, with a connection to the database and a channel of its own.
 type textbookWorker struct {
 	db            *pgxpool.Conn
 	out           *publisher
