@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
@@ -60,10 +61,13 @@ func (o Options) classify() resilience.Classifier {
 
 // away says whether a failed use of the consumer's own connection means that the database cannot be used, which
 // is no fault of the message: any failure outside the handler, any broken connection under it. A server's answer
-// to the handler is judged by its code, and a deadline that passed in the handler stays a timeout.
+// to the handler is judged by its code, and a deadline that passed in the handler stays a timeout. Data that the server
+// refuses (class 22) came with the message, wherever that happens.
 func (e *databaseError) away(ctx context.Context, class resilience.Class) bool {
 	switch {
 	case class == resilience.ClassShutdown || class == resilience.ClassDatabaseRetry:
+		return false
+	case strings.HasPrefix(resilience.SQLStateOf(e.err), "22"):
 		return false
 	case e.early || pg.IsUnavailable(e.err):
 		return true

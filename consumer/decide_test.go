@@ -50,6 +50,7 @@ func TestEveryErrorHasItsFate(t *testing.T) {
 		{"no connection in time", late, &databaseError{"acquire", context.DeadlineExceeded, true}, 0, actHold, resilience.ClassUnavailable, 0, false},
 		{"connection lost under the handler", live, &databaseError{"handler", broken, false}, 0, actHold, resilience.ClassUnavailable, 0, false},
 		{"handler's own deadline closed the connection", late, &databaseError{"commit", context.DeadlineExceeded, false}, 0, actRetry, resilience.ClassTimeout, 1, false},
+		{"data that the database refuses", live, &databaseError{"mark", &pgconn.PgError{Code: "22021"}, true}, 0, actRetry, resilience.ClassUnknown, 1, false},
 		{"server going down", live, &databaseError{"commit", &pgconn.PgError{Code: "57P01"}, false}, 0, actHold, resilience.ClassUnavailable, 0, false},
 		{"deadlock at commit", live, &databaseError{"commit", &pgconn.PgError{Code: "40001"}, false}, 0, actRetry, resilience.ClassDatabaseRetry, 1, false},
 		{"the same lost connection, but the handler's own", live, broken, 0, actRetry, resilience.ClassTransient, 1, false},

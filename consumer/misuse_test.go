@@ -93,6 +93,33 @@ func TestASuspectThatLeavesRowsOpenIsBoundedToo(t *testing.T) {
 	require.Contains(t, message.FailureOf(w.get("q.dlq").Headers).Message, "still read from")
 }
 
+// What a producer writes into any property must not stop the queue, also not once its message was redelivered.
+func TestHostileTextsOfARedeliveredMessageStopNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	const hostile = "a\x00\xff\x1b[31m"
+	headers := amqp.Table{}
+	for _, name := range []string{
+		message.HeaderReprocess, message.HeaderKey, message.HeaderRequestID, message.HeaderCausationID, message.HeaderTraceParent,
+		message.HeaderAttempts, message.HeaderRedriveRun, message.HeaderOriginQueue, "tenant",
+	} {
+		headers[name] = hostile
+	}
+	w.send(amqp.Publishing{MessageId: hostile, Type: hostile, AppId: hostile, CorrelationId: hostile, Headers: headers})
+	w.publish("1", "2")
+	d, ok, err := w.ch.Get("q", false)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, d.Nack(false, true))
+	w.start(w.options(func(ctx context.Context, tx pgx.Tx, m message.Message) error {
+		m.ID, m.Key = message.Storable(m.ID, 64), ""
+		return w.effect(ctx, tx, m)
+	}))
+	w.awaitEffects(3)
+	w.awaitEmpty("q.retry", "q.dlq")
+	require.Empty(t, w.logs.find("dependency away, holding messages uncounted"))
+}
+
 // A handler may decode or decrypt in place: what is retried and dead-lettered is what was published.
 func TestWhatAHandlerDoesToItsMessageStaysItsOwn(t *testing.T) {
 	t.Parallel()

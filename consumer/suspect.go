@@ -51,7 +51,7 @@ func deliveryCount(d *amqp.Delivery) int64 {
 
 // lap names one life of a message between two counted failures or redrives; marks of another lap are void.
 func lap(h amqp.Table) string {
-	return fmt.Sprintf("%d/%s", message.Attempts(h), message.Clip(message.Text(h, message.HeaderReprocess), 64))
+	return fmt.Sprintf("%d/%s", message.Attempts(h), message.Storable(message.Text(h, message.HeaderReprocess), 64))
 }
 
 // mark records that a suspect is about to run alone, and returns how many earlier runs of it never ended.

@@ -1,9 +1,6 @@
 package message
 
-import (
-	"context"
-	"strings"
-)
+import "context"
 
 type contextKey struct{}
 
@@ -26,7 +23,7 @@ func (m Message) Inherit(cause Message) Message {
 	inherit := func(field *string, limit int, from ...string) {
 		for _, value := range from {
 			if *field == "" {
-				*field = Clip(strings.ReplaceAll(value, "\x00", ""), limit)
+				*field = Storable(value, limit)
 			}
 		}
 	}

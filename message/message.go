@@ -245,6 +245,10 @@ func (m Message) invalid(field, reason string) error {
 	return &InvalidError{ID: Clip(m.ID, 64), Type: Clip(m.Type, 64), Field: field, Reason: reason}
 }
 
+// Storable makes a text from anywhere fit for a text column of PostgreSQL: at most limit bytes, valid UTF-8, no NUL. Every
+// text of a message that goes to the database as it came passes here.
+func Storable(s string, limit int) string { return Clip(strings.ReplaceAll(s, "\x00", ""), limit) }
+
 // Clip shortens s to at most limit bytes without cutting a rune, replaces invalid UTF-8, and marks the
 // cut with "...". It bounds text from messages and errors; it does not escape it.
 func Clip(s string, limit int) string {

@@ -3,7 +3,6 @@ package watchdog
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -79,5 +78,5 @@ func (w *Watchdog) expireFailures(ctx context.Context) error {
 
 // bounded makes the text of an error fit for the table and for logs.
 func bounded(err error) string {
-	return message.Clip(strings.ReplaceAll(err.Error(), "\x00", ""), maxError)
+	return message.Storable(err.Error(), maxError)
 }

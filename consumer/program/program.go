@@ -128,7 +128,7 @@ func (o Options) variables(m message.Message) []string {
 	variables := make([]string, len(pairs))
 	for i, p := range pairs {
 		// A NUL byte, which anybody may have sent, would keep the program from starting.
-		variables[i] = "SUREFOOT_" + p.name + "=" + message.Clip(strings.ReplaceAll(p.value, "\x00", ""), maxVariable)
+		variables[i] = "SUREFOOT_" + p.name + "=" + message.Storable(p.value, maxVariable)
 	}
 	return variables
 }
