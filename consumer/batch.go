@@ -54,21 +54,27 @@ func (h BatchHandler) one(ctx context.Context, tx pgx.Tx, m message.Message) err
 	return h(ctx, tx, []message.Message{m})
 }
 
-// insertAllSQL writes the rows in the order of their ids, so that two replicas with the same messages wait for each
-// other in one direction only. A row of another transaction that is still open is waited for. What was there already,
-// or comes twice, is not returned.
-const insertAllSQL pg.SQL = `
+const (
+	// insertAllSQL writes the rows in the order of their ids, so that two replicas with the same messages wait for each
+	// other in one direction only. A row of another transaction that is still open is waited for.
+	insertAllSQL pg.SQL = `
+INSERT INTO @schema@.inbox (consumer, message) SELECT $1, m FROM unnest($2::uuid[]) AS m ORDER BY m RETURNING message`
+
+	// insertFreshSQL leaves out what is there already, or comes twice. That makes every row dearer, so only a batch with
+	// a duplicate in it pays for it.
+	insertFreshSQL pg.SQL = `
 INSERT INTO @schema@.inbox (consumer, message) SELECT $1, m FROM unnest($2::uuid[]) AS m ORDER BY m
 ON CONFLICT DO NOTHING RETURNING message`
+)
 
-// insertAll writes the inbox rows of a batch and returns the keys that are new.
-func (b *inbox) insertAll(ctx context.Context, tx pgx.Tx, keys []uuid.UUID) (fresh map[uuid.UUID]bool, err error) {
+// insert writes the inbox rows of a batch and returns the keys that are new.
+func (b *inbox) insert(ctx context.Context, tx pgx.Tx, sql pg.SQL, keys []uuid.UUID) (fresh map[uuid.UUID]bool, err error) {
 	fresh = make(map[uuid.UUID]bool, len(keys))
 	if len(keys) == 0 {
 		return fresh, nil
 	}
 	var key uuid.UUID
-	rows, _ := tx.Query(ctx, insertAllSQL.In(b.schema), b.id, keys) // its error is that of the rows
+	rows, _ := tx.Query(ctx, sql.In(b.schema), b.id, keys) // its error is that of the rows
 	if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { fresh[key] = true; return nil }); err != nil {
 		return nil, &databaseError{"insert inbox rows", err, true}
 	}
@@ -199,17 +205,25 @@ func (c *Consumer) attemptBatch(ctx context.Context, jobs []*job) ([]string, res
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 	defer cancel()
 	defer c.measure(time.Now())
-	var results []string
-	err = c.inbox.inTx(ctx, nil, func(tx pgx.Tx) (err error) {
-		results, err = c.onceBatch(ctx, tx, jobs)
-		return err
-	})
+	results, err := c.onceBatch(ctx, jobs, insertAllSQL)
+	if c.inbox.isDuplicate(err) { // before the handler
+		results, err = c.onceBatch(ctx, jobs, insertFreshSQL)
+	}
 	return results, c.opts.classOf(ctx, err), err
 }
 
-// onceBatch writes the inbox rows and runs the handler for those messages that are new.
-func (c *Consumer) onceBatch(ctx context.Context, tx pgx.Tx, jobs []*job) ([]string, error) {
-	fresh, err := c.inbox.insertAll(ctx, tx, keysOf(jobs))
+// onceBatch runs one transaction.
+func (c *Consumer) onceBatch(ctx context.Context, jobs []*job, insert pg.SQL) (results []string, err error) {
+	err = c.inbox.inTx(ctx, nil, func(tx pgx.Tx) (err error) {
+		results, err = c.inBatch(ctx, tx, jobs, insert)
+		return err
+	})
+	return results, err
+}
+
+// inBatch writes the inbox rows and runs the handler for those messages that are new.
+func (c *Consumer) inBatch(ctx context.Context, tx pgx.Tx, jobs []*job, insert pg.SQL) ([]string, error) {
+	fresh, err := c.inbox.insert(ctx, tx, insert, keysOf(jobs))
 	if err != nil {
 		return nil, err
 	}
