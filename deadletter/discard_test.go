@@ -1,6 +1,7 @@
 package deadletter_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,8 +14,11 @@ func TestDiscardNeedsAReasonAndDropsOnlyWhatMatches(t *testing.T) {
 	s := newStage(t)
 	s.fill(dlq, letter("a", "order.paid", "x", "x"), letter("b", "noise", "x", "x"), letter("c", "order.paid", "x", "x"))
 	r := deadletter.DiscardRequest{Common: deadletter.Common{Queue: dlq, Who: "ann", Filter: deadletter.Filter{Type: "order.paid"}}}
-	_, err := s.letters.Discard(t.Context(), r)
-	require.ErrorIs(t, err, deadletter.ErrBadRequest)
+	for _, reason := range []string{"", " \t\n", "a\nb", "a\x1b[31mb", "a\u202eb", "\xff", strings.Repeat("x", 1001)} {
+		r.Reason = reason
+		_, err := s.letters.Discard(t.Context(), r)
+		require.ErrorIs(t, err, deadletter.ErrBadRequest, "%q", reason)
+	}
 	r.Reason = "order was refunded by hand"
 	result, err := s.letters.Discard(t.Context(), r)
 	require.NoError(t, err)

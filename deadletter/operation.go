@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -35,7 +36,7 @@ type Common struct {
 	DryRun bool
 	// Who acts, for the audit. Required.
 	Who string
-	// Reason, for the audit. Required for a discard.
+	// Reason, for the audit: one line of at most 1000 bytes. Required for a discard.
 	Reason string
 	// Wait is how long to wait while another operation has the queue. Default: not at all.
 	Wait time.Duration
@@ -67,16 +68,21 @@ func (d *DeadLetters) Redrive(ctx context.Context, r RedriveRequest) (Result, er
 
 // Discard drops the chosen letters for good. Each is in the audit before it is gone.
 func (d *DeadLetters) Discard(ctx context.Context, r DiscardRequest) (Result, error) {
-	if r.Reason == "" {
+	if strings.TrimSpace(r.Reason) == "" {
 		return Result{}, fmt.Errorf("%w: a discard needs a reason, for the audit", ErrBadRequest)
 	}
 	return d.operate(ctx, verbDiscard, r.Common, true)
 }
 
+// maxReason bounds a reason, in bytes.
+const maxReason = 1000
+
 func (c *Common) validate() error {
 	switch {
 	case c.Who == "":
 		return fmt.Errorf("%w: Who is empty; the audit needs to know who acts", ErrBadRequest)
+	case len(c.Reason) > maxReason || !audit.IsPlain(c.Reason):
+		return fmt.Errorf("%w: the reason must be at most %d bytes of plain text", ErrBadRequest, maxReason)
 	case c.Max < 0:
 		return fmt.Errorf("%w: Max is negative", ErrBadRequest)
 	case c.Rate != 0 && (c.Rate < 0.001 || c.Rate > 1e6):
@@ -106,6 +112,7 @@ type operation struct {
 
 func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepeaters bool) (Result, error) {
 	n, err := namesOf(c.Queue)
+	c.Reason = strings.TrimSpace(c.Reason)
 	if err = errors.Join(err, c.validate()); err != nil {
 		return Result{}, err
 	}

@@ -7,8 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -121,7 +124,29 @@ func withoutNUL(text []byte) string {
 	return out.String()
 }
 
-// clean makes a text from anywhere fit for PostgreSQL: bounded, valid UTF-8, no NUL.
+// clean makes a text from anywhere fit for PostgreSQL and for a terminal: bounded, valid UTF-8, control characters escaped.
 func clean(s string, limit int) string {
-	return message.Clip(strings.ReplaceAll(s, "\x00", ""), limit)
+	s = message.Storable(s, limit)
+	if IsPlain(s) {
+		return s
+	}
+	var out strings.Builder
+	for _, char := range s {
+		if isPlain(char) {
+			out.WriteRune(char)
+			continue
+		}
+		out.WriteString(strings.Trim(strconv.QuoteRuneToASCII(char), "'"))
+	}
+	return message.Clip(out.String(), limit)
+}
+
+// IsPlain says whether a text is one line that changes nothing where it is shown: no control characters, and none that
+// turn the direction of text.
+func IsPlain(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !isPlain(r) })
+}
+
+func isPlain(char rune) bool {
+	return !unicode.In(char, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }

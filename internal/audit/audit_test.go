@@ -60,6 +60,8 @@ func TestHostileTextIsWrittenInBounds(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(got.Reason), 1024)
 	require.LessOrEqual(t, len(got.Outcome), 1024)
+	op = audit.NewOperation("ann\x1b[31m", "b", "c\u202ed", "two\nlines")
+	require.Equal(t, []string{`ann\x1b[31m`, `c\u202ed`, `two\nlines`}, []string{op.Who, op.Target, op.Reason}, "nothing that a terminal obeys")
 	require.Equal(t, `\u0000`, got.Detail["literal"], "only a NUL goes, not the text that looks like one")
 	require.Equal(t, `a\\u0000b`, got.Detail["slash"])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ func dlqDiscard(s *session) *cobra.Command {
 		Use: "discard --queue QUEUE --reason TEXT", Short: "Drop dead letters for good, with a reason in the audit", Args: cobra.NoArgs,
 		Long: "Drop dead letters for good. Each is in the audit, with the reason, before it is gone; its body is not kept.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if change.reason == "" {
+			if change.reason = strings.TrimSpace(change.reason); change.reason == "" {
 				return usageErrorf("", "--reason is required: it is kept in the audit")
 			}
 			return s.changeLetters(cmd.Context(), &change, "discard", func(d *deadletter.DeadLetters, c deadletter.Common) (deadletter.Result, error) {
