@@ -118,6 +118,7 @@ func TestAnAbsentDependencyHoldsEverythingAndCountsNothing(t *testing.T) {
 	before := calls.Load()
 	ready.await(t, "circuit open")
 	require.LessOrEqual(t, before, int32(6), "one message at a time probes")
+	testkit.Eventually(t, soon, "further probes", func() bool { return calls.Load() >= before+2 })
 	require.Zero(t, w.depth("q.retry"))
 	away.Store(false)
 	w.awaitEffects(30)

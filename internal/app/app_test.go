@@ -205,7 +205,7 @@ func TestTheLogTellsEachReasonWhyTheDatabaseIsAway(t *testing.T) {
 	c.Database.URL, c.Database.Schema = config.URL(network.Through(t, db.URL)), "nowhere"
 	network.Cut()
 	lines, writer := io.Pipe()
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience) // before the first reason is told once more
 	done := make(chan error, 1)
 	go func() {
 		err := app.Run(ctx, app.Options{Config: c, Available: []app.Role{role("a", idle)}, Logger: zerolog.New(writer)})

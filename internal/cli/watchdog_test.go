@@ -67,10 +67,13 @@ watchdog:
   rules:
     - {name: STUCK, table: ` + table + `, key: id, status: status, stuck: [STUCK], clock: since, limit: 10m,
        new_status: GIVEN_UP, reason: TOO_LONG, event_type: saga.given-up, payload: {sagaId: nr}}
+    - {name: GOOD, table: ` + table + `, key: id, status: status, stuck: [STUCK], clock: since, limit: 10m,
+       new_status: GIVEN_UP, reason: TOO_LONG, event_type: saga.given-up}
     - {name: GONE, table: ` + table + `_gone, key: id, status: status, stuck: [STUCK], clock: since, limit: 10m,
        new_status: GIVEN_UP, reason: TOO_LONG, event_type: saga.given-up}
 `)
 	misfit.Environ = []string{"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema, "SUREFOOT_HTTP_LISTEN=127.0.0.1:0"}
+	exec(`INSERT INTO ` + table + ` VALUES (9, 'STUCK', now() - interval '1 h')`)
 	for _, verb := range []string{"once", "run", "ls"} {
 		got := run(t, misfit, "watchdog", verb)
 		require.Equal(t, cli.ExitUsage, got.code, "%s: %s", verb, got.stderr)
@@ -79,6 +82,7 @@ watchdog:
 			require.LessOrEqual(t, strings.Count(line, "STUCK"), 1, "%s names the rule once: %s", verb, line)
 		}
 	}
+	require.Equal(t, result{0, "9\n", ""}, do("ls", "-o", "name"), "no rule has done anything")
 
 	e := env("")
 	e.Environ = []string{"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema}
