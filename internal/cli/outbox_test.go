@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +74,12 @@ func TestOutboxAddKeepsPayloadsByteForByte(t *testing.T) {
 		`{"type":"a","payload_base64":"w6QB","key":"k","headers":{"n":9223372036854775807},"occurred_at":"2026-01-02T03:04:05.5+01:00"}`
 	got := outboxOf(t, db)(input, "add", "-o", "json")
 	require.Zero(t, got.code, got.stderr)
-	require.JSONEq(t, `{"lines":5,"enqueued":5,"known":0}`, got.stdout)
+	var told struct {
+		Lines, Enqueued, Known int
+		IDs                    []string
+	}
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &told))
+	require.Equal(t, []int{5, 5, 0, 5}, []int{told.Lines, told.Enqueued, told.Known, len(told.IDs)})
 	require.Equal(t, want, payloads(t, db))
 	require.Equal(t, []string{"ann@box|outbox add||5 enqueued|"}, audited(t, db))
 }
@@ -141,7 +148,7 @@ func TestOutboxAddDryRun(t *testing.T) {
 	db := testkit.Database(t)
 	got = outboxOf(t, db)(`{"type":"a","payload":{}}`, "add", "--dry-run", "-o", "json")
 	require.Zero(t, got.code)
-	require.JSONEq(t, `{"lines":1,"enqueued":0,"known":0}`, got.stdout)
+	require.JSONEq(t, `{"lines":1,"enqueued":0,"known":0,"ids":[],"more_ids":0}`, got.stdout)
 	require.Contains(t, got.stderr, "1 lines are right; nothing was enqueued")
 	require.Empty(t, payloads(t, db))
 }
@@ -156,8 +163,8 @@ func TestOutboxAddOnceAndLockKeysFromAFile(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(file, []byte(lines.String()+`{"id":"3","type":"a","payload":"again"}`), 0o600))
 	add := func() result { return outboxOf(t, db)("", "add", "-F", file, "--once", "--lock-keys", "-o", "jsonl") }
-	require.JSONEq(t, `{"lines":1501,"enqueued":1500,"known":1}`, add().stdout)
-	require.JSONEq(t, `{"lines":1501,"enqueued":0,"known":1501}`, add().stdout)
+	require.Contains(t, add().stdout, `{"lines":1501,"enqueued":1500,"known":1,"ids":["0","1",`)
+	require.Contains(t, add().stdout, `{"lines":1501,"enqueued":0,"known":1501,"ids":["0","1",`)
 	got := payloads(t, db)
 	require.Len(t, got, 1500)
 	require.Equal(t, "1499", got[1499], "in the order of the lines")
@@ -169,7 +176,56 @@ func TestOutboxAddOnceAndLockKeysFromAFile(t *testing.T) {
 	require.Equal(t, cli.ExitUsage, missing.code)
 	empty := outboxOf(t, db)("", "add", "-o", "json")
 	require.Zero(t, empty.code)
-	require.JSONEq(t, `{"lines":0,"enqueued":0,"known":0}`, empty.stdout)
+	require.JSONEq(t, `{"lines":0,"enqueued":0,"known":0,"ids":[],"more_ids":0}`, empty.stdout)
+	require.Equal(t, "the input is empty; nothing was enqueued\n", empty.stderr)
+}
+
+func TestOutboxAddTellsTheIDs(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	box := outboxOf(t, db)
+	input := strings.Repeat(`{"type":"a","payload":{}}`+"\n", 600) + `{"type":"a","id":"mine","payload":{}}`
+	got := box(input, "add", "-o", "name")
+	require.Zero(t, got.code, got.stderr)
+	ids := strings.Fields(got.stdout)
+	require.Len(t, ids, 601)
+	require.Equal(t, "mine", ids[600])
+	shown := box("", "show", ids[599], "-o", "name")
+	require.Equal(t, ids[599]+"\n", shown.stdout, shown.stderr)
+	require.Regexp(t, `(?m)^ids +(\S+, ){4}\S+ and 596 more$`, box(input, "add").stdout)
+	require.Regexp(t, `(?m)^ids +\S{36}$`, box(`{"type":"a","payload":{}}`, "add").stdout)
+}
+
+// A role with the rights that docs/sql.md names for the command, and no others.
+func TestOutboxAddNeedsNoMoreThanTheDocumentedRights(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	role := testkit.Name("r")
+	exec := func(sql string) {
+		t.Helper()
+		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), sql)
+		require.NoError(t, err, sql)
+	}
+	exec(`CREATE ROLE ` + role + ` LOGIN PASSWORD 'hunter2'`)
+	t.Cleanup(func() { exec(`DROP OWNED BY ` + role + ` CASCADE`); exec(`DROP ROLE ` + role) })
+	as := db
+	u, err := url.Parse(db.URL)
+	require.NoError(t, err)
+	u.User = url.UserPassword(role, "hunter2")
+	as.URL = u.String()
+	doc, err := os.ReadFile("../../docs/sql.md")
+	require.NoError(t, err)
+	grants := regexp.MustCompile(`(?m)^GRANT .*;$`).FindAllString(string(doc), -1)
+	require.Len(t, grants, 4)
+	for _, grant := range grants {
+		got := outboxOf(t, as)(`{"type":"a","payload":{}}`, "add")
+		require.Equal(t, cli.ExitDenied, got.code, got.stderr)
+		require.Contains(t, got.stderr, "`surefoot outbox add --help`")
+		exec(strings.NewReplacer("SCHEMA surefoot", "SCHEMA "+db.Schema, "surefoot.", db.Schema+".", "TO app", "TO "+role).Replace(grant))
+	}
+	got := outboxOf(t, as)(`{"type":"a","payload":{}}`+"\n"+`{"type":"a","payload":{}}`, "add", "--once=false")
+	require.Zero(t, got.code, got.stderr)
+	require.Len(t, payloads(t, db), 2)
 }
 
 func TestOutboxAddOfALineThatIsTooLong(t *testing.T) {

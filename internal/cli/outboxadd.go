@@ -29,6 +29,10 @@ const (
 	batchBytes    = 4 << 20
 	// maxFaults is how many faulty lines are named.
 	maxFaults = 20
+	// maxIDs bounds the ids that are told, and so what is remembered of the input.
+	maxIDs = 100_000
+	// shownIDs is how many of them a table shows.
+	shownIDs = 5
 )
 
 // outboxAdder reads messages line by line and writes them in one transaction.
@@ -45,6 +49,22 @@ type added struct {
 	Enqueued int `json:"enqueued"`
 	// Known were left out by --once.
 	Known int `json:"known"`
+	// IDs of the lines, in their order, also of those that --once left out; of a dry run, those that the lines give.
+	IDs []string `json:"ids"`
+	// MoreIDs is how many ids there are beyond those told.
+	MoreIDs int `json:"more_ids"`
+}
+
+// add notes a line that is right.
+func (r *added) add(id string) {
+	r.Lines++
+	switch {
+	case id == "":
+	case len(r.IDs) < maxIDs:
+		r.IDs = append(r.IDs, id)
+	default:
+		r.MoreIDs++
+	}
 }
 
 func outboxAdd(s *session) *cobra.Command {
@@ -57,7 +77,9 @@ func outboxAdd(s *session) *cobra.Command {
 			"exchange, routing_key, occurred_at, source, correlation_id, causation_id, request_id, content_type, headers,\n" +
 			"traceparent, tracestate. Everything is one transaction, however long the input: a line that is wrong, an\n" +
 			"interruption or an error, and nothing is enqueued. Memory stays bounded; the transaction stays open until the\n" +
-			"input ends. It is not asked whether to go ahead: see --dry-run.",
+			"input ends. It is not asked whether to go ahead: see --dry-run.\n\n" +
+			"Each message gets an id; the first 100000 are told, by -o name one per line. Besides the rights of a producer\n" +
+			"the database role needs SELECT on schema_version and INSERT on audit.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
@@ -86,7 +108,11 @@ func (a *outboxAdder) run(ctx context.Context) error {
 		a.session.note("%d lines are right; nothing was enqueued", got.Lines)
 		return a.render(got)
 	}
-	return a.write(ctx, lines)
+	err = a.write(ctx, lines)
+	if resilience.SQLStateOf(err) == "42501" {
+		return denied(err, "the rights that are needed are in `surefoot outbox add --help`")
+	}
+	return err
 }
 
 func (a *outboxAdder) open() (io.ReadCloser, error) {
@@ -131,6 +157,9 @@ func (a *outboxAdder) write(ctx context.Context, lines <-chan line) error {
 	if err := commitError(tx.Commit(ctx)); err != nil {
 		return err
 	}
+	if got.Lines == 0 {
+		a.session.note("the input is empty; nothing was enqueued")
+	}
 	if err := a.render(got); err != nil {
 		return partly(fmt.Errorf("%d messages were enqueued; do not add them again: %w", got.Enqueued, err))
 	}
@@ -167,7 +196,7 @@ func commitError(err error) error {
 
 // consume checks every line and hands batches on, until the first fault; after that it only goes on checking.
 func (a *outboxAdder) consume(ctx context.Context, lines <-chan line, write func([]message.Message) (int, error)) (added, error) {
-	var got added
+	got := added{IDs: []string{}}
 	var faults lineFaults
 	var batch []message.Message
 	bytes := 0
@@ -186,7 +215,7 @@ func (a *outboxAdder) consume(ctx context.Context, lines <-chan line, write func
 			faults.add(err)
 			continue
 		}
-		got.Lines++
+		got.add(m.ID)
 		if len(faults.named) > 0 {
 			continue
 		}
@@ -215,14 +244,32 @@ func (a *outboxAdder) parse(l line) (message.Message, error) {
 	if err != nil {
 		return m, fmt.Errorf("line %d: %w", l.number, err)
 	}
+	if m.ID == "" && !a.session.dryRun {
+		m.ID = message.NewID()
+	}
 	return m, nil
 }
 
 func (a *outboxAdder) render(got added) error {
-	return renderOne(a.session, got, strconv.Itoa(got.Enqueued),
+	if a.session.output == formatName {
+		if got.MoreIDs > 0 {
+			a.session.note("%d more ids are not told; give the messages ids of your own", got.MoreIDs)
+		}
+		return render(a.session, listing[string]{Items: got.IDs, Name: func(id string) string { return id }})
+	}
+	return renderOne(a.session, got, "",
 		column[added]{"lines", func(r added) string { return strconv.Itoa(r.Lines) }},
 		column[added]{"enqueued", func(r added) string { return strconv.Itoa(r.Enqueued) }},
-		column[added]{"known", func(r added) string { return strconv.Itoa(r.Known) }})
+		column[added]{"known", func(r added) string { return strconv.Itoa(r.Known) }},
+		column[added]{"ids", idsText})
+}
+
+func idsText(r added) string {
+	text := strings.Join(r.IDs[:min(len(r.IDs), shownIDs)], ", ")
+	if more := len(r.IDs) + r.MoreIDs - shownIDs; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // lineFaults names the first faulty lines and counts the rest.
