@@ -66,7 +66,7 @@ type noIDError struct{}
 
 // Error implements error.
 func (noIDError) Error() string {
-	return "the message has no id, so a second delivery could not be told from the first; set message_id, or AllowNoID"
+	return "the message has no id, so a second delivery could not be told from the first; its producer must set ID (AMQP: message_id), or the consumer AllowNoID"
 }
 
 // ownClass knows the errors of this package; ClassNone for all others.

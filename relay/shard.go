@@ -292,19 +292,18 @@ func (s *shard) overstayed() bool {
 var errLeaseRanOut = errors.New("the lease ran out before it could be renewed")
 
 func (s *shard) publishOne(r *row) bool {
+	refused := true // by the encoder
 	msg, err := r.publishing(s.epoch)
 	if err == nil {
 		err = s.current.pub.TryPublish(r.msg.Exchange, r.msg.Route(), msg, r)
-	} else {
-		s.lanes.bad(r, reasonRefused, err)
-		return true
+		refused = rabbit.IsRefused(err)
 	}
 	switch {
 	case err == nil:
 		s.lanes.sent(r, time.Now())
 		s.err = fault.Point("relay.after-publish")
 		return s.err == nil
-	case rabbit.IsRefused(err):
+	case refused:
 		s.relay.metrics.published("refused", 1)
 		s.lanes.bad(r, reasonRefused, err)
 		return true
@@ -327,7 +326,7 @@ func (s *shard) collect() {
 		switch {
 		case result.Outcome == rabbit.Confirmed:
 			confirmed++
-			s.relay.metrics.confirmed(now.Sub(r.sentAt), r.seq)
+			s.relay.metrics.latency.Observe(now.Sub(r.sentAt).Seconds())
 			s.lanes.confirmed(r)
 		case result.Outcome == rabbit.Returned:
 			s.relay.metrics.published("returned", 1)

@@ -12,20 +12,6 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 )
 
-// gauge returns the value of a metric without labels.
-func gauge(t *testing.T, g prometheus.Gatherer, name string) float64 {
-	t.Helper()
-	families, err := g.Gather()
-	require.NoError(t, err)
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	require.FailNow(t, "no such metric", name)
-	return 0
-}
-
 func TestStoppedRoutesAreToldOf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -56,11 +42,11 @@ func TestStoppedRoutesAreToldOf(t *testing.T) {
 	both := []string{exchange + "|stray.created|f|t", "nowhere||t|f"}
 	slices.Sort(both)
 	w.wait("both to be told of", func() bool {
-		return slices.Equal(both, routes()) && gauge(t, registry, "surefoot_relay_stopped_routes") == 2 &&
+		return slices.Equal(both, routes()) && metric(t, registry, "surefoot_relay_stopped_routes", "") == 2 &&
 			w.count("outbox_stopped") > 8 // of several shards, and yet counted once
 	})
 	stop()
-	require.Zero(t, gauge(t, registry, "surefoot_relay_stopped_routes"))
+	require.Zero(t, metric(t, registry, "surefoot_relay_stopped_routes", ""))
 	require.Equal(t, both, routes(), "the last word stays")
 
 	w.start(w.options())

@@ -68,6 +68,9 @@ func Schema(t testing.TB, url string) string {
 	var random [4]byte
 	_, _ = rand.Read(random[:]) // never fails
 	schema := "surefoottest_" + hex.EncodeToString(random[:])
+	if url == "" {
+		t.Fatalf("surefoottest: the database URL is empty: is the environment variable that the test takes it from set?")
+	}
 	_, err := pg.Migrate(t.Context(), pg.MigrateOptions{URL: url, Schema: schema})
 	if err != nil {
 		_ = dropSchema(t.Context(), url, schema) // what there is of it

@@ -130,6 +130,7 @@ func TestHandleCatchesPanicsAndMissingIDs(t *testing.T) {
 
 	got = surefoottest.Handle(t, options(db), reserve(db), message.Message{Type: "a"})
 	require.Equal(t, []any{consumer.Dead, consumer.ClassNoID, 0}, []any{got.Fate, got.Class, got.Ran})
+	require.ErrorContains(t, got.Err, "must set ID")
 	o := options(db)
 	o.AllowNoID = true
 	require.Equal(t, consumer.Done, surefoottest.Handle(t, o, reserve(db), message.Message{Type: "a"}).Fate)
@@ -208,6 +209,7 @@ func TestHelpersFailTheTestWhenTheyMust(t *testing.T) {
 	o.Schema = "no_such_schema"
 	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Handle(t, o, reserve(db), created) }), "surefoot migrate up") //nolint:thelper // the case itself, not a helper
 	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Schema(t, "postgres://a:hunter2@h:x/") }), "make a schema")   //nolint:thelper // the case itself, not a helper
+	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Schema(t, "") }), "the database URL is empty")                //nolint:thelper // the case itself, not a helper
 	tx, err := db.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	require.Contains(t, fatal(t, func(t testing.TB) { surefoottest.Enqueued(t, t.Context(), tx, "no_such_schema") }), "surefoot migrate up") //nolint:thelper // a case, not a helper

@@ -185,6 +185,9 @@ func open(o MigrateOptions) (*sql.DB, string, error) {
 	if err := CheckSchema(o.Schema); err != nil {
 		return nil, "", err
 	}
+	if o.URL == "" {
+		return nil, "", errNoURL
+	}
 	config, err := pgx.ParseConfig(o.URL)
 	if err != nil {
 		return nil, "", parseError(err)

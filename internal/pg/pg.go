@@ -68,7 +68,13 @@ func Open(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
+// errNoURL: the driver would look at PG* variables and a local socket, and connect to who knows where.
+var errNoURL = errors.New("database URL is empty; expected postgres://user:password@host:port/database?options")
+
 func poolConfig(o Options) (*pgxpool.Config, error) {
+	if o.URL == "" {
+		return nil, errNoURL
+	}
 	config, err := pgxpool.ParseConfig(o.URL)
 	if err != nil {
 		return nil, parseError(err)

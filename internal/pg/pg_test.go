@@ -166,3 +166,11 @@ func asUser(t *testing.T, raw, user, password string) string {
 	u.User = url.UserPassword(user, password)
 	return u.String()
 }
+
+func TestAnEmptyURLIsNoDatabase(t *testing.T) {
+	t.Parallel()
+	_, err := pg.Open(t.Context(), pg.Options{})
+	require.ErrorContains(t, err, "database URL is empty")
+	_, err = pg.Migrate(t.Context(), pg.MigrateOptions{})
+	require.ErrorContains(t, err, "database URL is empty")
+}
