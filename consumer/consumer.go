@@ -114,7 +114,14 @@ func (c *Consumer) consume(ctx context.Context) error {
 				c.health.set(partConnect, err)
 			}
 		},
-	}, c.session)
+	}, func(ctx context.Context, conn *rabbit.Conn) error {
+		err := c.session(ctx, conn)
+		if errors.Is(err, rabbit.ErrUndecodable) {
+			err = fmt.Errorf("%w; it is at the head of %s: the broker dead-letters it when its deliveries are used up, then the queue goes on; "+
+				"see docs/runbooks/dlq.md", err, c.opts.Queue)
+		}
+		return err
+	})
 }
 
 // register waits for the database; false when ctx ended first.

@@ -29,9 +29,20 @@ var (
 	ErrNothingComes = errors.New("the broker delivers nothing")
 	// ErrTakenByOthers: letters of the start did not come, and are not in the queue: somebody else took or holds them.
 	ErrTakenByOthers = errors.New("somebody else took or holds letters; look again")
+	// ErrUndecodable: a letter cannot be received at all, and keeps from receiving what is behind it.
+	ErrUndecodable = errors.New("a message cannot be received")
 	// ErrBadRequest: the request itself is wrong.
 	ErrBadRequest = errors.New("bad request")
 )
+
+// unreadable says what to do about a letter with which every connection ends.
+func unreadable(err error, dlq string) error {
+	if !errors.Is(err, rabbit.ErrUndecodable) || errors.Is(err, ErrUndecodable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w; what is before it in %s can be shown with --limit and redriven; once it is the oldest, take it out on "+
+		"RabbitMQ's page of that queue: Get messages, Ack mode \"Automatic ack\"; see docs/runbooks/dlq.md", ErrUndecodable, err, dlq)
+}
 
 // missing makes a 404 for a queue one of this package's errors, with what to do.
 func missing(err error, queue string, kind error) error {

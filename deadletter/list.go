@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/message"
 )
 
 // ListRequest says which dead-letter queues to list.
@@ -46,26 +47,59 @@ type Depth struct {
 
 // List returns the dead-letter queues by name. The ages come from one look at each head, which is kept for
 // Options.HeadAge. A queue that another operation has is listed without its age and with who that is: what it holds
-// is not ready, so that the queue may look empty to a client that does not ask the lock.
+// is not ready, so that the queue may look empty to a client that does not ask the lock. A queue that cannot be looked at
+// says so in its note, and the list goes on; then the error, an [*UnseenError], comes with the whole list.
 func (d *DeadLetters) List(ctx context.Context, r ListRequest) (depths []Depth, err error) {
 	conn, err := d.connect(ctx, "dlq")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
+	defer func() {
+		if conn != nil {
+			err = errors.Join(err, conn.Close())
+		}
+	}()
 	queues, err := d.listed(ctx, r.All)
 	if err != nil {
 		return nil, err
 	}
 	depths = make([]Depth, 0, len(queues))
+	var unseen []string
 	for _, q := range queues {
+		if conn.Err() != nil { // the last queue has cost it
+			if conn, err = d.connect(ctx, "dlq"); err != nil {
+				return nil, err
+			}
+		}
 		depth, err := d.depth(ctx, conn, q, r.Who)
-		if err != nil {
-			return nil, err
+		if err = unreadable(err, depth.DLQ); err != nil {
+			if !ofQueue(err) {
+				return nil, err
+			}
+			depth.Note = err.Error()
+			unseen = append(unseen, depth.DLQ)
 		}
 		depths = append(depths, depth)
 	}
+	if len(unseen) > 0 {
+		return depths, &UnseenError{unseen}
+	}
 	return depths, nil
+}
+
+// ofQueue says whether an error concerns one queue: a letter that cannot be received, or a refusal by the broker. A service
+// that is away concerns all.
+func ofQueue(err error) bool {
+	refusal, refused := errors.AsType[*amqp.Error](err)
+	return errors.Is(err, ErrUndecodable) || errors.Is(err, ErrNothingComes) || refused && refusal.Server && refusal.Recover
+}
+
+// UnseenError names the queues of a list that could not be looked at.
+type UnseenError struct{ Queues []string }
+
+// Error names them.
+func (e *UnseenError) Error() string {
+	return "not looked at, see their notes: " + message.Clip(strings.Join(e.Queues, ", "), 1000)
 }
 
 // listed are the configured queues, and with all those of the vhost beside them, by name.

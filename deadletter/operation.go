@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/audit"
 	"github.com/surefoot-mq/surefoot/internal/fault"
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
@@ -107,7 +109,8 @@ type operation struct {
 	done      tally
 	remaining int // letters of the start that are still in the dead-letter queue
 	sessions  int
-	prefetch  int // 0: not chosen yet
+	prefetch  int  // 0: not chosen yet
+	careful   bool // one letter at a time, for one of them cannot be received
 }
 
 func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepeaters bool) (Result, error) {
@@ -122,8 +125,13 @@ func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepe
 	o.result = Result{
 		Run: o.audit.ID, Queue: n.work, DLQ: n.dlq, DryRun: c.DryRun, Groups: []Group{}, Problems: []Problem{},
 	}
-	err = d.connected(ctx, n, c.claim(v), func(ctx context.Context, conn *rabbit.Conn) error {
+	err = d.connected(ctx, n, c.claim(v), func(ctx context.Context, conn *rabbit.Conn) (err error) {
 		o.conn = conn
+		defer func() {
+			if o.conn != conn { // see beCareful
+				err = errors.Join(err, o.conn.Close())
+			}
+		}()
 		if err := o.run(ctx); err != nil || c.Max > 0 || o.result.Left.NotReached == 0 {
 			return err
 		}
@@ -159,7 +167,7 @@ func (d *DeadLetters) connected(ctx context.Context, n names, c claim, work func
 			return err
 		}
 		if err = d.safe(ctx, conn, n); err == nil {
-			err = work(ctx, conn)
+			err = unreadable(work(ctx, conn), n.dlq)
 		}
 		return errors.Join(err, conn.Close())
 	})
@@ -283,12 +291,48 @@ func (o *operation) change(ctx context.Context) error {
 	}
 	err := fault.Point(string(o.verb) + ".after-start")
 	for again := err == nil; again; {
+		before := *o
+		before.done = maps.Clone(o.done)
 		again, err = o.session(ctx)
+		if errors.Is(err, rabbit.ErrUndecodable) && !o.careful && ctx.Err() == nil {
+			again, err = o.beCareful(ctx, &before, err)
+		}
 	}
 	o.result.Groups = o.done.groups()
 	o.result.Left.NotReached = max(o.remaining-o.result.Left.sum(), 0)
 	o.d.heads.forget(o.names.dlq)
 	return errors.Join(err, o.recordEnd(ctx, err))
+}
+
+// beCareful goes on after a letter that cannot be received has ended a session, with it the acknowledgements of letters
+// before it that were moved already. One letter at a time: each is let go before the next one comes, so that they are moved
+// once more and not at every run. before is how the operation was when that session began.
+func (o *operation) beCareful(ctx context.Context, before *operation, cause error) (again bool, err error) {
+	conn, err := o.d.connect(ctx, "dlq")
+	if err != nil {
+		return false, errors.Join(cause, err)
+	}
+	o.conn, o.careful, o.prefetch = conn, true, 1
+	there, err := o.returned(ctx, before.remaining)
+	if err != nil {
+		return false, err
+	}
+	if there > o.remaining { // acknowledgements were lost
+		o.remaining, o.done, o.result.Done = before.remaining, before.done, before.result.Done
+	}
+	return true, nil
+}
+
+// returned counts the letters once the broker has given back what an ended connection held: all of them, or fewer if some
+// acknowledgements arrived.
+func (o *operation) returned(ctx context.Context, most int) (there int, err error) {
+	deadline := time.Now().Add(returnSoon)
+	for {
+		found, err := inspect(ctx, o.conn, o.names.dlq)
+		if err != nil || found.Messages >= most || time.Now().After(deadline) || !pause.For(ctx, returnPoll) {
+			return min(found.Messages, most), err
+		}
+	}
 }
 
 func (o *operation) startDetail() map[string]any {

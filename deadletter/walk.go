@@ -36,6 +36,8 @@ const (
 	settleRounds = 3
 	// returnLimit bounds the wait for what is given back.
 	returnLimit = 10 * time.Second
+	// returnSoon bounds the wait for what an ended connection held.
+	returnSoon = 3 * time.Second
 	// returnPoll is how often a closing walker looks whether its letters are back.
 	returnPoll = 5 * time.Millisecond
 )
@@ -180,8 +182,12 @@ func (w *walker) exhausted(ctx context.Context) error {
 		return w.dead
 	}
 	select {
-	case <-w.cancels:
-		w.dead = fmt.Errorf("receive from %q: %w", w.queue, rabbit.ErrServerCancelled)
+	case _, cancelled := <-w.cancels: // closed with the channel
+		if cancelled {
+			w.dead = fmt.Errorf("receive from %q: %w", w.queue, rabbit.ErrServerCancelled)
+			return w.dead
+		}
+		w.dead = w.ended(<-w.closes)
 	case reason := <-w.closes:
 		w.dead = w.ended(reason)
 	}
@@ -192,13 +198,11 @@ func (w *walker) exhausted(ctx context.Context) error {
 func (w *walker) over() bool { return w.dead != nil }
 
 func (w *walker) ended(reason *amqp.Error) error {
-	if reason != nil {
+	if reason != nil && reason.Server {
 		return fmt.Errorf("receive from %q: channel closed by the broker: %w", w.queue, reason)
 	}
-	if err := w.conn.Err(); err != nil {
-		return fmt.Errorf("receive from %q: %w", w.queue, err)
-	}
-	return fmt.Errorf("receive from %q: %w", w.queue, rabbit.ErrLost)
+	<-w.conn.Done() // without a reason of the broker it is the end of the connection
+	return fmt.Errorf("receive from %q: %w", w.queue, w.conn.Err())
 }
 
 // empty says whether the broker has nothing left to deliver.

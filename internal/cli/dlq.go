@@ -102,6 +102,9 @@ func outcomeOf(r deadletter.Result, err error) error {
 		return err
 	}
 	if err = badRequest(err); err != nil {
+		if r.Done > 0 && errors.Is(err, deadletter.ErrUndecodable) {
+			return partly(fmt.Errorf("%d of %d done, then: %w", r.Done, r.Found, err))
+		}
 		if r.Done > 0 && !r.DryRun {
 			return partly(fmt.Errorf("%d of %d done, then: %w; the rest is in %s, in its order: run this again to go on", r.Done, r.Found, err, r.DLQ))
 		}

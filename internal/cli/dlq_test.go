@@ -239,6 +239,27 @@ func TestTheRunbooksFiltersAndStatements(t *testing.T) {
 	}
 }
 
+func TestDLQListGoesOnBehindAQueueThatCannotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	s := newDLQStage(t)
+	deep := amqp.Table{}
+	for range 40 {
+		deep = amqp.Table{"n": deep}
+	}
+	require.NoError(t, s.ch.PublishWithContext(t.Context(), "", "orders.saga.dlq", true, false, amqp.Publishing{Headers: deep}))
+	_, err := s.ch.QueueDeclare("zzz.dlq", true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(1_000_000)})
+	require.NoError(t, err)
+	testkit.Eventually(t, 10*time.Second, "the letter", func() bool { return s.depth("orders.saga.dlq") == 1 })
+	got := s.run("ls", "--all")
+	require.Equal(t, cli.ExitPartly, got.code, got.stderr)
+	require.Regexp(t, `(?m)^orders.saga.dlq +1 .*nested more than 32 deep`, got.stdout)
+	require.Regexp(t, `(?m)^zzz.dlq +0`, got.stdout)
+	require.Contains(t, got.stderr, "orders.saga.dlq")
+	got = s.run("show", "--queue", "orders.saga")
+	require.Equal(t, cli.ExitFailed, got.code, got.stderr)
+	require.Contains(t, got.stderr, "Get messages")
+}
+
 // The runbook's script is the same in the runbook's words.
 func TestReprocessDLQScript(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -16,17 +17,19 @@ func dlqLs(s *session) *cobra.Command {
 		Use: "ls", Short: "List dead-letter queues with depth, age of the oldest message and owner", Args: cobra.NoArgs,
 		Long: "List the dead-letter queues of the configured topology. The age is that of the message at the head: since it\n" +
 			"failed last, else since the broker dead-lettered it. A queue that somebody works on is listed without it, with\n" +
-			"who that is; its messages include those that are held meanwhile.",
+			"who that is; its messages include those that are held meanwhile. One that cannot be looked at says why in its note;\n" +
+			"exits 3 then.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, who, err := s.deadLetters(cmd.Context())
 			if err != nil {
 				return err
 			}
 			depths, err := d.List(cmd.Context(), deadletter.ListRequest{All: all, Who: who})
-			if err != nil {
+			unseen, partial := errors.AsType[*deadletter.UnseenError](err)
+			if err != nil && !partial {
 				return badRequest(err)
 			}
-			return render(s, listing[deadletter.Depth]{
+			err = render(s, listing[deadletter.Depth]{
 				Items: depths,
 				Empty: "the configuration names no queues; --all lists every queue that ends in .dlq",
 				Name:  func(d deadletter.Depth) string { return d.DLQ },
@@ -39,6 +42,10 @@ func dlqLs(s *session) *cobra.Command {
 					{"NOTE", func(d deadletter.Depth) string { return d.Note }},
 				},
 			})
+			if err == nil && partial {
+				err = partly(unseen)
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every queue of the vhost that ends in .dlq, by the management API")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,11 @@ var ErrClosed = errors.New("rabbit: closed by this side")
 
 // ErrLost says that the connection ended without a reason from the broker.
 var ErrLost = errors.New("rabbit: connection lost")
+
+// ErrUndecodable says that the broker delivered a message which the client library cannot read, and so has closed the
+// connection: it would close every further one. Only the broker can move the message.
+var ErrUndecodable = errors.New("rabbit: the broker delivered a message that cannot be read here: its headers are nested more than 32 deep, " +
+	"have more than 8192 entries at one level, or do not fit into a frame")
 
 // wire is the transport under a connection.
 type wire interface {
@@ -87,6 +93,8 @@ func (c *Conn) endReason(reason *amqp.Error) error {
 	switch {
 	case reason != nil && reason.Server:
 		return fmt.Errorf("rabbit: broker %s closed the connection: %w", c.address, reason)
+	case undecodable(reason):
+		return fmt.Errorf("%w (%s)", ErrUndecodable, reason.Reason)
 	case c.err != nil: // aborted with a reason
 		return c.err
 	case c.closing:
@@ -98,6 +106,11 @@ func (c *Conn) endReason(reason *amqp.Error) error {
 	default:
 		return fmt.Errorf("%w: %s", ErrLost, c.address)
 	}
+}
+
+// undecodable knows the library's two complaints about a frame that says more than its limits.
+func undecodable(reason *amqp.Error) bool {
+	return reason != nil && (strings.Contains(reason.Reason, amqp.ErrSyntax.Reason) || strings.Contains(reason.Reason, amqp.ErrFrameTooLarge.Reason))
 }
 
 // Done is closed when the connection has ended.

@@ -105,8 +105,8 @@ func (s *Subscription) run(from source) {
 	}
 	close(s.deliveries)
 	select {
-	case <-from.cancels:
-		s.end(ErrServerCancelled)
+	case _, told := <-from.cancels:
+		s.end(s.cancelled(from, told))
 	case reason := <-from.closes:
 		s.end(s.channel.endReason(reason))
 	}
@@ -124,25 +124,33 @@ func (s *Subscription) forward(from source) error {
 			d.Acknowledger = s
 			select {
 			case s.deliveries <- d:
-			case <-from.cancels:
-				return ErrServerCancelled
+			case _, told := <-from.cancels:
+				return s.cancelled(from, told)
 			case reason := <-from.closes:
 				return s.channel.endReason(reason)
 			}
-		case <-from.cancels:
-			return ErrServerCancelled
+		case _, told := <-from.cancels:
+			return s.cancelled(from, told)
 		case reason := <-from.closes:
 			return s.channel.endReason(reason)
 		}
 	}
 }
 
+// cancelled tells a cancel by the broker from the end of the channel, with which the library closes the notices too.
+func (s *Subscription) cancelled(from source, told bool) error {
+	if told {
+		return ErrServerCancelled
+	}
+	return s.channel.endReason(<-from.closes)
+}
+
 // told returns the end that the library has told. It tells a cancel by the broker and a close before it closes
 // the deliveries, so without either they were ended by Cancel.
 func (s *Subscription) told(from source) error {
 	select {
-	case <-from.cancels:
-		return ErrServerCancelled
+	case _, told := <-from.cancels:
+		return s.cancelled(from, told)
 	case reason := <-from.closes:
 		return s.channel.endReason(reason)
 	default:

@@ -3,6 +3,7 @@ package rabbit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -62,6 +63,7 @@ func (o SuperviseOptions) withDefaults() SuperviseOptions {
 type supervisor struct {
 	opts        SuperviseOptions
 	failures    int // in a row
+	undecodable int // in a row; see quick
 	told        telemetry.Reminder
 	unreachable bool // the last dial failed
 }
@@ -94,15 +96,30 @@ func (s *supervisor) connected(conn *Conn) {
 // report logs a failure when its reason is new and once a minute, not at every retry.
 func (s *supervisor) report(err error) {
 	s.failures++
+	if errors.Is(err, ErrUndecodable) {
+		s.undecodable++
+	} else {
+		s.undecodable = 0
+	}
 	if s.told.Due(err.Error(), time.Now()) {
 		s.opts.Options.Logger.Warn().Err(err).Str("connection", s.opts.Options.Role).Msg("broker session failed, retrying")
 	}
 	s.opts.OnState(err)
 }
 
+// quickLimit is more than the delivery limit of any queue that `surefoot topology apply` made for work.
+const quickLimit = 25
+
+// quick says that the broker is about to give up on the message that ended the session: each delivery counts against its
+// limit, and the queue stands until then.
+func (s *supervisor) quick() bool { return s.undecodable > 0 && s.undecodable <= quickLimit }
+
 // backoff is full jitter: anything from 0 to the bound, so that many clients do not come back together.
 func (s *supervisor) backoff() time.Duration {
 	bound := s.opts.BackoffMax
+	if s.quick() {
+		return rand.N(s.opts.BackoffMin) + 1
+	}
 	if shift := s.failures - 1; shift < 16 {
 		bound = min(bound, s.opts.BackoffMin<<shift)
 	}
