@@ -8,7 +8,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -237,18 +236,18 @@ func (w *walker) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, returnLimit)
 	defer cancel()
 	for rounds := 0; rounds < settleRounds; {
-		w.receiveReady()
+		w.receiveReady(ctx)
 		if w.outstanding() >= w.prefetch {
 			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		empty, err := w.empty(ctx)
 		if err != nil {
 			return err
 		}
 		if !empty { // these come as soon as the acknowledgements have made places for them
-			if !pause.For(ctx, returnPoll) {
-				return context.Cause(ctx)
-			}
 			continue
 		}
 		if err := w.getNothing(ctx); err != nil {
@@ -259,17 +258,25 @@ func (w *walker) settle(ctx context.Context) error {
 	return nil
 }
 
-// receiveReady takes what has come already, without waiting.
-func (w *walker) receiveReady() {
-	for {
+// receiveReady takes what has come, until nothing comes for a moment: the library hands deliveries over one by one, so that
+// none is ready at once after another.
+func (w *walker) receiveReady(ctx context.Context) {
+	quiet := time.NewTimer(returnPoll)
+	defer quiet.Stop()
+	deliveries := w.deliveries
+	for w.outstanding() < w.prefetch {
 		select {
-		case d, ok := <-w.deliveries:
+		case d, ok := <-deliveries:
 			if !ok {
-				return
+				deliveries = nil // the pause stays: this is asked again
+				continue
 			}
 			w.got(&d)
 			w.held++
-		default:
+			quiet.Reset(returnPoll)
+		case <-quiet.C:
+			return
+		case <-ctx.Done():
 			return
 		}
 	}
