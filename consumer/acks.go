@@ -64,10 +64,7 @@ func (a *acks) flush() {
 	if a.done == 0 {
 		return
 	}
-	if prefix := a.prefix(); prefix > a.low {
-		_ = a.to.Ack(prefix, true) // dropped after the end of the generation: the message comes again
-		a.settleUpTo(prefix)
-	}
+	a.flushPrefix()
 	for tag, sent := range a.settled {
 		if !sent {
 			_ = a.to.Ack(tag, false)
@@ -75,6 +72,14 @@ func (a *acks) flush() {
 		}
 	}
 	a.done = 0
+}
+
+// flushPrefix acknowledges what has nothing undone before it.
+func (a *acks) flushPrefix() {
+	if prefix := a.prefix(); prefix > a.low {
+		_ = a.to.Ack(prefix, true) // dropped after the end of the generation: the message comes again
+		a.settleUpTo(prefix)
+	}
 }
 
 // prefix is the last done delivery with nothing undone before it; low when there is none.
@@ -94,6 +99,9 @@ func (a *acks) prefix() uint64 {
 // settleUpTo moves low over everything that is settled.
 func (a *acks) settleUpTo(prefix uint64) {
 	for tag := a.low + 1; tag <= prefix; tag++ {
+		if !a.settled[tag] {
+			a.done--
+		}
 		delete(a.settled, tag)
 	}
 	a.low = prefix

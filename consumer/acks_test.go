@@ -52,7 +52,7 @@ func TestAcksSettleWhatIsDoneAndNothingElse(t *testing.T) {
 			return picked
 		}
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
-			switch op := rapid.IntRange(0, 4).Draw(t, "op"); {
+			switch op := rapid.IntRange(0, 5).Draw(t, "op"); {
 			case op <= 1 && len(broker.open) < prefetch:
 				tag++
 				broker.open[tag] = true
@@ -66,6 +66,8 @@ func TestAcksSettleWhatIsDoneAndNothingElse(t *testing.T) {
 				a.giveBack(take())
 			case op == 4:
 				a.flush()
+			case op == 5:
+				a.flushPrefix()
 			}
 			require.Equal(t, len(broker.open), a.outstanding())
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -68,14 +69,14 @@ ON CONFLICT DO NOTHING RETURNING message`
 )
 
 // insert writes the inbox rows of a batch and returns the keys that are new.
-func (b *inbox) insert(ctx context.Context, tx pgx.Tx, sql pg.SQL, keys []uuid.UUID) (fresh map[uuid.UUID]bool, err error) {
+func (b *inbox) insert(ctx context.Context, tx pgx.Tx, sql pg.SQL, keys pgtype.FlatArray[pgtype.UUID]) (fresh map[uuid.UUID]bool, err error) {
 	fresh = make(map[uuid.UUID]bool, len(keys))
 	if len(keys) == 0 {
 		return fresh, nil
 	}
-	var key uuid.UUID
+	var key pgtype.UUID
 	rows, _ := tx.Query(ctx, sql.In(b.schema), b.id, keys) // its error is that of the rows
-	if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { fresh[key] = true; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&key}, func() error { fresh[key.Bytes] = true; return nil }); err != nil {
 		return nil, &databaseError{"insert inbox rows", err, true}
 	}
 	return fresh, nil
@@ -244,11 +245,12 @@ func (c *Consumer) inBatch(ctx context.Context, tx pgx.Tx, jobs []*job, insert p
 	return results, c.opts.step("before-commit")
 }
 
-func keysOf(jobs []*job) []uuid.UUID {
-	keys := make([]uuid.UUID, 0, len(jobs))
+// keysOf returns the keys in the types that pgx encodes without a detour through text.
+func keysOf(jobs []*job) pgtype.FlatArray[pgtype.UUID] {
+	keys := make(pgtype.FlatArray[pgtype.UUID], 0, len(jobs))
 	for _, j := range jobs {
 		if key := j.inboxKey(); key != nil {
-			keys = append(keys, *key)
+			keys = append(keys, pgtype.UUID{Bytes: *key, Valid: true})
 		}
 	}
 	return keys

@@ -215,8 +215,8 @@ func (l *loop) start(jobs ...*job) {
 	l.c.spawn(func() { l.c.workBatch(jobs, l.outcomes, l.gone) })
 }
 
-// settle answers the end of jobs that ran together. One acknowledgement stands for a whole batch, at
-// once: the next one needs its room.
+// settle answers the end of jobs that ran together. A batch is acknowledged at once, for the next one needs its room,
+// unless an earlier one still runs: soon one acknowledgement can stand for both.
 func (l *loop) settle(outs []outcome) {
 	for _, out := range outs {
 		l.queue.ended(out.job)
@@ -227,9 +227,11 @@ func (l *loop) settle(outs []outcome) {
 		l.conclude(out, now)
 	}
 	for _, out := range outs {
-		if acks := out.job.from.acks; acks.done > 0 && (l.queue.running == 0 || len(outs) > 1 || acks.done >= acks.limit) {
+		if acks := out.job.from.acks; acks.done > 0 && (l.queue.running == 0 || acks.done >= acks.limit) {
 			acks.flush()
 			_ = l.c.opts.step("after-ack")
+		} else if acks.done > 0 && len(outs) > 1 {
+			acks.flushPrefix()
 		}
 	}
 }

@@ -37,7 +37,11 @@ func failureOf(err error, class resilience.Class, o Options) message.Failure {
 func printable(s string) string { return strings.ReplaceAll(s, "\x00", "") }
 
 func notBefore(h amqp.Table) time.Time {
-	ms, ok := message.Integer(h[message.HeaderNotBefore])
+	at, some := h[message.HeaderNotBefore]
+	if !some {
+		return time.Time{}
+	}
+	ms, ok := message.Integer(at)
 	if !ok || ms <= 0 {
 		return time.Time{}
 	}
