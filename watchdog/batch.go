@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,12 +26,26 @@ type outcome struct {
 	failed    []failure
 }
 
-// batch claims rows and deals with each, in one transaction. READ COMMITTED whatever the database's default:
+// cutError says that the database session ended under a batch. What its rows did is undone, and nothing is known of them.
+type cutError struct {
+	rows []claimed
+	err  error
+}
+
+func (e *cutError) Error() string {
+	return "the database session ended under the change: " + e.err.Error()
+}
+func (e *cutError) Unwrap() error { return e.err }
+
+// batch claims up to size rows and deals with each, in one transaction. READ COMMITTED whatever the database's default:
 // the claim must see what others committed before it.
-func (w *Watchdog) batch(ctx context.Context, r *compiled, l lane, start time.Time) (outcome, error) {
+func (w *Watchdog) batch(ctx context.Context, r *compiled, l lane, start time.Time, size int) (outcome, error) {
 	var out outcome
-	err := pgx.BeginTxFunc(ctx, w.options.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		rows, err := w.claim(ctx, tx, r, l, start)
+	var rows []claimed
+	var conn *pgx.Conn
+	err := pgx.BeginTxFunc(ctx, w.options.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+		conn = tx.Conn()
+		rows, err = w.claim(ctx, tx, r, l, start, size)
 		if err != nil {
 			return err
 		}
@@ -47,13 +62,16 @@ func (w *Watchdog) batch(ctx context.Context, r *compiled, l lane, start time.Ti
 		}
 		return fault.Point("watchdog.before-commit")
 	})
+	if err != nil && len(rows) > 0 && ctx.Err() == nil && conn.IsClosed() {
+		return outcome{}, &cutError{rows, err}
+	}
 	if err != nil || out.claimed == 0 {
 		return outcome{}, err
 	}
 	return out, fault.Point("watchdog.after-commit")
 }
 
-func (w *Watchdog) claim(ctx context.Context, tx pgx.Tx, r *compiled, l lane, start time.Time) ([]claimed, error) {
+func (w *Watchdog) claim(ctx context.Context, tx pgx.Tx, r *compiled, l lane, start time.Time, size int) ([]claimed, error) {
 	// set_config takes a parameter, SET does not.
 	timeout := fmt.Sprintf("%dms", w.options.LockTimeout.Milliseconds())
 	if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, timeout); err != nil {
@@ -63,7 +81,7 @@ func (w *Watchdog) claim(ctx context.Context, tx pgx.Tx, r *compiled, l lane, st
 	if l == laneAgain {
 		statement = r.again
 	}
-	rows, err := tx.Query(ctx, statement, r.Stuck, r.Limit, r.Name, w.options.Batch, start)
+	rows, err := tx.Query(ctx, statement, r.Stuck, r.Limit, r.Name, size, start)
 	if err != nil {
 		return nil, fmt.Errorf("claim stuck rows: %w", err)
 	}
@@ -96,6 +114,17 @@ func (w *Watchdog) handle(ctx context.Context, tx pgx.Tx, r *compiled, l lane, r
 		return w.forgive(ctx, tx, r, row)
 	}
 	return nil
+}
+
+// isolate answers the end of a session under a single row: it is recorded like a row that fails, so that it does not stand in
+// front of the others for ever.
+func (w *Watchdog) isolate(ctx context.Context, r *compiled, cut *cutError) (outcome, error) {
+	f := failure{claimed: cut.rows[0], err: cut}
+	err := pgx.BeginFunc(ctx, w.options.Pool, func(tx pgx.Tx) error { return w.record(ctx, tx, r, &f) })
+	if err != nil {
+		return outcome{}, errors.Join(cut, err)
+	}
+	return outcome{claimed: 1, failed: []failure{f}}, nil
 }
 
 // lost tells an interruption from a failure of the row: it says nothing about the row.

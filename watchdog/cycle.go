@@ -83,27 +83,52 @@ func (w *Watchdog) drain(stop, work context.Context, r *compiled, result *Result
 	if err := w.options.Pool.QueryRow(work, `SELECT clock_timestamp()`).Scan(&start); err != nil {
 		return fmt.Errorf("read the database's clock: %w", err)
 	}
-	batches := 0
+	left := w.options.MaxBatches
 	for _, l := range []lane{laneFresh, laneAgain} {
-		for full := true; full; batches++ {
+		for full := true; full; left-- {
 			if stopping(stop) {
 				return nil
 			}
-			if batches == w.options.MaxBatches {
+			if left == 0 {
 				result.More = true
 				return nil
 			}
-			out, err := w.batch(work, r, l, start)
+			claimed, err := w.some(work, r, l, start, w.options.Batch, result)
+			if _, cut := errors.AsType[*cutError](err); cut {
+				claimed, err = w.singly(stop, work, r, l, start, result)
+			}
 			if err != nil {
 				return err
 			}
-			w.report(r, out)
-			result.Cancelled += len(out.cancelled)
-			result.Failed += len(out.failed)
-			full = out.claimed == w.options.Batch
+			full = claimed == w.options.Batch
 		}
 	}
 	return nil
+}
+
+// some deals with up to size rows and returns how many there were.
+func (w *Watchdog) some(work context.Context, r *compiled, l lane, start time.Time, size int, result *Result) (int, error) {
+	out, err := w.batch(work, r, l, start, size)
+	if cut, ok := errors.AsType[*cutError](err); ok && size == 1 {
+		out, err = w.isolate(work, r, cut)
+	}
+	if err != nil {
+		return 0, err
+	}
+	w.report(r, out)
+	result.Cancelled += len(out.cancelled)
+	result.Failed += len(out.failed)
+	return out.claimed, nil
+}
+
+// singly deals with the rows of a batch one by one, because under one of them the session ended.
+func (w *Watchdog) singly(stop, work context.Context, r *compiled, l lane, start time.Time, result *Result) (done int, err error) {
+	for ; done < w.options.Batch && !stopping(stop); done++ {
+		if n, err := w.some(work, r, l, start, 1, result); n == 0 || err != nil {
+			return done, err
+		}
+	}
+	return done, nil
 }
 
 func stopping(ctx context.Context) bool { return ctx.Err() != nil }
