@@ -16,12 +16,12 @@ const maxDeaths = 32
 // Death is what the broker recorded when it dead-lettered a message itself: there is no failure record then.
 type Death struct {
 	// Reason is delivery_limit, rejected, expired or maxlen.
-	Reason     string    `json:"reason"`
-	Queue      string    `json:"queue"`
-	Exchange   string    `json:"exchange"`
-	RoutingKey string    `json:"routing_key"`
-	Count      int64     `json:"count"`
-	At         time.Time `json:"at,omitzero"`
+	Reason     string        `json:"reason"`
+	Queue      string        `json:"queue"`
+	Exchange   string        `json:"exchange"`
+	RoutingKey string        `json:"routing_key"`
+	Count      int64         `json:"count"`
+	At         message.Stamp `json:"at,omitzero"`
 }
 
 // deathOf reads the newest entry of the history that concerns the work queue, else the newest one.
@@ -50,7 +50,7 @@ func death(t amqp.Table) *Death {
 		Exchange: message.Text(t, "exchange"),
 	}
 	d.Count, _ = message.Integer(t["count"])
-	d.At, _ = t["time"].(time.Time)
+	d.At.Time, _ = t["time"].(time.Time)
 	if keys, _ := t["routing-keys"].([]any); len(keys) > 0 {
 		d.RoutingKey, _ = keys[0].(string)
 	}
@@ -91,7 +91,7 @@ func factsOf(d *amqp.Delivery, n names) facts {
 			f.class = f.death.Reason
 		}
 		if f.diedAt.IsZero() {
-			f.diedAt = f.death.At
+			f.diedAt = f.death.At.Time
 		}
 	}
 	return f

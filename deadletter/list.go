@@ -38,7 +38,7 @@ type Depth struct {
 	// 0 when nobody works on the queue.
 	Held int `json:"held"`
 	// OldestAt is when the letter at the head died; zero when it is not known.
-	OldestAt time.Time `json:"oldest_at,omitzero"`
+	OldestAt message.Stamp `json:"oldest_at,omitzero"`
 	// OldestSeconds is the age of the head, 0 when it is not known.
 	OldestSeconds float64 `json:"oldest_seconds"`
 	// Note says who works on the queue, and why a figure is missing.
@@ -204,7 +204,7 @@ func (d *DeadLetters) age(ctx context.Context, conn *rabbit.Conn, depth *Depth, 
 		}
 		d.heads.put(depth.DLQ, head{at: at, letters: depth.Letters, seen: time.Now()})
 	}
-	if depth.OldestAt = at; !at.IsZero() {
+	if depth.OldestAt.Time = at; !at.IsZero() {
 		depth.OldestSeconds = max(time.Since(at).Seconds(), 0)
 	}
 	return nil

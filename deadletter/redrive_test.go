@@ -279,7 +279,7 @@ func TestRedrivenBrokerLetterSurvivesTheRetryTier(t *testing.T) {
 	require.Nil(t, letters[0].Failure)
 	require.Equal(t, "delivery_limit", letters[0].Death.Reason)
 	require.Equal(t, "delivery_limit", letters[0].ErrorClass)
-	require.WithinDuration(t, time.Now(), letters[0].DiedAt, time.Minute)
+	require.WithinDuration(t, time.Now(), letters[0].DiedAt.Time, time.Minute)
 
 	result, err := s.redrive(only(deadletter.Filter{ErrorClass: "delivery_limit", Since: time.Now().Add(-time.Hour)}))
 	require.NoError(t, err)

@@ -43,32 +43,32 @@ type ShowRequest struct {
 // Letter is a dead letter as it lies there. Every text in it comes from outside: escape it before it is shown.
 type Letter struct {
 	// Position in the queue, from 1, the oldest first.
-	Position      int       `json:"position"`
-	ID            string    `json:"id"`
-	Type          string    `json:"type"`
-	Key           string    `json:"key,omitempty"`
-	Source        string    `json:"source,omitempty"`
-	CorrelationID string    `json:"correlation_id,omitempty"`
-	CausationID   string    `json:"causation_id,omitempty"`
-	RequestID     string    `json:"request_id,omitempty"`
-	TraceParent   string    `json:"traceparent,omitempty"`
-	OccurredAt    time.Time `json:"occurred_at,omitzero"`
-	Attempts      int       `json:"attempts"`
-	Exchange      string    `json:"origin_exchange,omitempty"`
-	RoutingKey    string    `json:"origin_routing_key,omitempty"`
-	OriginQueue   string    `json:"origin_queue,omitempty"`
+	Position      int           `json:"position"`
+	ID            string        `json:"id"`
+	Type          string        `json:"type"`
+	Key           string        `json:"key,omitempty"`
+	Source        string        `json:"source,omitempty"`
+	CorrelationID string        `json:"correlation_id,omitempty"`
+	CausationID   string        `json:"causation_id,omitempty"`
+	RequestID     string        `json:"request_id,omitempty"`
+	TraceParent   string        `json:"traceparent,omitempty"`
+	OccurredAt    message.Stamp `json:"occurred_at,omitzero"`
+	Attempts      int           `json:"attempts"`
+	Exchange      string        `json:"origin_exchange,omitempty"`
+	RoutingKey    string        `json:"origin_routing_key,omitempty"`
+	OriginQueue   string        `json:"origin_queue,omitempty"`
 	// ErrorClass is the record's, or for a letter without one the broker's reason.
 	ErrorClass string `json:"error_class"`
 	// DiedAt is when it failed last, else when the broker dead-lettered it.
-	DiedAt time.Time `json:"died_at,omitzero"`
+	DiedAt message.Stamp `json:"died_at,omitzero"`
 	// Failure is the record of the failure; nil when there is none.
 	Failure *FailureRecord `json:"failure"`
 	// Death is the broker's record; nil unless the broker dead-lettered it itself.
 	Death *Death `json:"death"`
 	// Redrives before, the time of the last one and its run.
-	Redrives   int64     `json:"redrives"`
-	RedrivenAt time.Time `json:"redriven_at,omitzero"`
-	RedriveRun string    `json:"redrive_run,omitempty"`
+	Redrives   int64         `json:"redrives"`
+	RedrivenAt message.Stamp `json:"redriven_at,omitzero"`
+	RedriveRun string        `json:"redrive_run,omitempty"`
 	// Headers are all of them, bounded; UserHeaders those that neither Surefoot nor the broker wrote.
 	Headers     map[string]any `json:"headers"`
 	UserHeaders map[string]any `json:"-"`
@@ -87,8 +87,8 @@ type FailureRecord struct {
 	Stack         string          `json:"stack,omitempty"`
 	Stderr        string          `json:"stderr,omitempty"`
 	Fingerprint   string          `json:"fingerprint"`
-	FirstFailedAt time.Time       `json:"first_failed_at,omitzero"`
-	LastFailedAt  time.Time       `json:"last_failed_at,omitzero"`
+	FirstFailedAt message.Stamp   `json:"first_failed_at,omitzero"`
+	LastFailedAt  message.Stamp   `json:"last_failed_at,omitzero"`
 	Host          string          `json:"host"`
 	Version       string          `json:"version"`
 	Log           []AttemptRecord `json:"attempt_log"`
@@ -96,12 +96,12 @@ type FailureRecord struct {
 
 // AttemptRecord is a [message.Attempt] for output.
 type AttemptRecord struct {
-	Number  int       `json:"number"`
-	At      time.Time `json:"at,omitzero"`
-	Class   string    `json:"class"`
-	Type    string    `json:"type"`
-	Message string    `json:"message"`
-	Host    string    `json:"host"`
+	Number  int           `json:"number"`
+	At      message.Stamp `json:"at,omitzero"`
+	Class   string        `json:"class"`
+	Type    string        `json:"type"`
+	Message string        `json:"message"`
+	Host    string        `json:"host"`
 }
 
 // Show looks at letters, oldest first, without changing anything. It fails with a *LockedError while another
@@ -187,10 +187,10 @@ func letterOf(d *amqp.Delivery, f *facts, position, preview int) Letter {
 	l := Letter{
 		Position: position, ID: m.ID, Type: m.Type, Key: m.Key, Source: m.Source,
 		CorrelationID: m.CorrelationID, CausationID: m.CausationID, RequestID: m.RequestID, TraceParent: m.TraceParent,
-		OccurredAt: m.OccurredAt, Attempts: m.Attempts,
+		OccurredAt: message.Stamp{Time: m.OccurredAt}, Attempts: m.Attempts,
 		Exchange: f.origin.Exchange, RoutingKey: f.origin.RoutingKey, OriginQueue: f.origin.Queue,
-		ErrorClass: f.class, DiedAt: f.diedAt, Death: f.death,
-		Redrives: f.redrives, RedrivenAt: message.Time(d.Headers, message.HeaderReprocess), RedriveRun: f.run,
+		ErrorClass: f.class, DiedAt: message.Stamp{Time: f.diedAt}, Death: f.death,
+		Redrives: f.redrives, RedrivenAt: message.Stamp{Time: message.Time(d.Headers, message.HeaderReprocess)}, RedriveRun: f.run,
 		Headers: shownTable(d.Headers, 0), UserHeaders: shownTable(amqp.Table(m.Headers), 0), ContentType: d.ContentType, Size: len(d.Body), Payload: previewOf(d.Body, preview),
 	}
 	if record := message.FailureOf(d.Headers); record.Class != "" || record.Message != "" {
@@ -202,14 +202,16 @@ func letterOf(d *amqp.Delivery, f *facts, position, preview int) Letter {
 func recordOf(f message.Failure) *FailureRecord {
 	r := &FailureRecord{
 		Class: f.Class, Type: f.Type, Message: f.Message, Stack: f.Stack, Fingerprint: f.Fingerprint,
-		FirstFailedAt: f.FirstFailedAt, LastFailedAt: f.LastFailedAt, Host: f.Host, Version: f.Version,
+		FirstFailedAt: message.Stamp{Time: f.FirstFailedAt}, LastFailedAt: message.Stamp{Time: f.LastFailedAt}, Host: f.Host, Version: f.Version,
 		Log: make([]AttemptRecord, len(f.Log)),
 	}
 	if f.OfProgram() {
 		r.Stack, r.Stderr = "", f.Stack
 	}
 	for i, a := range f.Log {
-		r.Log[i] = AttemptRecord(a)
+		r.Log[i] = AttemptRecord{
+			Number: a.Number, At: message.Stamp{Time: a.At}, Class: a.Class, Type: a.Type, Message: a.Message, Host: a.Host,
+		}
 	}
 	return r
 }

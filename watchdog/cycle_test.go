@@ -3,6 +3,7 @@ package watchdog_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +49,39 @@ func TestStuckRowIsChangedWithItsEvent(t *testing.T) {
 
 	require.Zero(t, b.once(w).Cancelled, "a second cycle finds nothing")
 	require.Len(t, b.events(), 1)
+}
+
+// A row whose change ends the database session stands in nobody's way.
+func TestRowThatEndsTheSessionIsIsolated(t *testing.T) {
+	b := newBench(t)
+	b.stuck(1, 25)
+	b.exec(`CREATE FUNCTION @.die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.id IN (25, 12) THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NEW; END $$;
+		CREATE TRIGGER die BEFORE UPDATE ON @.sagas FOR EACH ROW EXECUTE FUNCTION @.die()`)
+	w := b.watchdog(func(o *watchdog.Options) { o.Batch = 10 })
+	require.Equal(t, watchdog.Result{Rule: "PAYMENT_TIMEOUT", Cancelled: 23, Failed: 2}, b.once(w))
+	require.Len(t, b.events(), 23)
+	require.Equal(t, watchdog.Result{Rule: "PAYMENT_TIMEOUT"}, b.once(w), "they wait for their next try")
+	overdue, err := w.List(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, overdue, 2)
+	require.Contains(t, overdue[0].Error, "session ended")
+	b.exec(`DROP TRIGGER die ON @.sagas; UPDATE @.watchdog_failures SET next_try = now()`)
+	require.Equal(t, watchdog.Result{Rule: "PAYMENT_TIMEOUT", Cancelled: 2}, b.once(w))
+}
+
+// A clock that JSON cannot write keeps no row from being cancelled or listed.
+func TestClockBeforeOurEraIsCancelled(t *testing.T) {
+	b := newBench(t)
+	b.exec(`INSERT INTO @.sagas (id, status, since) VALUES (1, 'STOCK_RESERVED', '4000-01-01 BC'), (2, 'STOCK_RESERVED', now() - interval '1 h')`)
+	w := b.watchdog()
+	overdue, err := w.List(t.Context(), 10)
+	require.NoError(t, err)
+	text, err := json.Marshal(overdue)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"since":null`)
+	require.Equal(t, watchdog.Result{Rule: "PAYMENT_TIMEOUT", Cancelled: 2}, b.once(w))
+	require.Equal(t, "null", string(b.events()[0].Payload["overdueSince"]))
 }
 
 func TestTwoWatchdogsCancelEachOrderOnce(t *testing.T) {

@@ -16,7 +16,7 @@ type Overdue struct {
 	Key    string `json:"key"`
 	Status string `json:"status"`
 	// Since is the row's clock.
-	Since time.Time `json:"since"`
+	Since message.Stamp `json:"since"`
 	// Over is how long the row has been over the limit.
 	Over time.Duration `json:"over_ns"`
 	// Tries that failed; 0: none was made or none failed.
@@ -52,7 +52,7 @@ func (w *Watchdog) List(ctx context.Context, limit int) ([]Overdue, error) {
 func scanOverdue(rule string) pgx.RowToFunc[Overdue] {
 	return func(row pgx.CollectableRow) (Overdue, error) {
 		o := Overdue{Rule: rule}
-		err := row.Scan(&o.Key, &o.Status, &o.Since, &o.Over, &o.Tries, &o.Error, &o.NextTry)
+		err := row.Scan(&o.Key, &o.Status, &o.Since.Time, &o.Over, &o.Tries, &o.Error, &o.NextTry)
 		return o, err
 	}
 }

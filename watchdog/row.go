@@ -120,7 +120,7 @@ func (r *compiled) event(row claimed, status, columns string) (message.Message, 
 	payload["reason"] = r.Reason
 	payload["status"] = status
 	payload["previousStatus"] = row.Status
-	payload["overdueSince"] = row.Since.Add(r.Limit).UTC()
+	payload["overdueSince"] = message.Stamp{Time: row.Since.Add(r.Limit)}
 	body, err := json.Marshal(payload)
 	if err != nil {
 		return message.Message{}, fmt.Errorf("encode event: %w", err)

@@ -114,7 +114,7 @@ func letterRows(l *deadletter.Letter) [][]string {
 		{"type", l.Type},
 		{"key", l.Key},
 		{"source", l.Source},
-		{"occurred", stampText(l.OccurredAt)},
+		{"occurred", stampText(l.OccurredAt.Time)},
 		{"correlation", l.CorrelationID},
 		{"causation", l.CausationID},
 		{"request", l.RequestID},
@@ -135,12 +135,12 @@ func failureRows(l *deadletter.Letter) [][]string {
 		{"error", classed(f.Class, f.Message)},
 		{"error type", f.Type},
 		{"fingerprint", f.Fingerprint},
-		{"first failed", stampText(f.FirstFailedAt)},
-		{"last failed", stampText(f.LastFailedAt)},
+		{"first failed", stampText(f.FirstFailedAt.Time)},
+		{"last failed", stampText(f.LastFailedAt.Time)},
 		{"failed on", f.Host + " " + f.Version},
 	}
 	for _, a := range f.Log {
-		rows = append(rows, []string{fmt.Sprintf("attempt %d", a.Number), stampText(a.At) + " " + classed(a.Class, a.Message)})
+		rows = append(rows, []string{fmt.Sprintf("attempt %d", a.Number), stampText(a.At.Time) + " " + classed(a.Class, a.Message)})
 	}
 	return rows
 }
@@ -166,7 +166,7 @@ func deathRows(l *deadletter.Letter) [][]string {
 	if l.Death == nil {
 		return nil
 	}
-	return [][]string{{"broker", fmt.Sprintf("dead-lettered it itself: %s in %s at %s", l.Death.Reason, l.Death.Queue, stampText(l.Death.At))}}
+	return [][]string{{"broker", fmt.Sprintf("dead-lettered it itself: %s in %s at %s", l.Death.Reason, l.Death.Queue, stampText(l.Death.At.Time))}}
 }
 
 // headerRows are the headers that are not shown otherwise, by name.
@@ -189,7 +189,7 @@ func redrivesText(l *deadletter.Letter) string {
 	if l.Redrives == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d, the last at %s", l.Redrives, stampText(l.RedrivenAt))
+	return fmt.Sprintf("%d, the last at %s", l.Redrives, stampText(l.RedrivenAt.Time))
 }
 
 func stampText(t time.Time) string {
