@@ -12,7 +12,8 @@
 // The rows are the truth: a row is in the table exactly as long as it is not settled. What a relay remembers
 // (per shard a cursor and the snapshot of the last read) makes reading fast and decides nothing; it is dropped
 // at every doubt, and reading starts from the first row. Then some rows may be sent again, which the consumers'
-// inbox absorbs, and none is lost.
+// inbox absorbs, and none is lost. And whoever deletes a row decides: one that waited longer than a lease is looked up
+// before it is published, and the sweep forgets what waits and is gone.
 //
 // # Who does what
 //

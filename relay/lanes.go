@@ -19,13 +19,14 @@ type limits struct {
 	probeMin    time.Duration
 	probeMax    time.Duration
 	confirm     time.Duration
+	trust       time.Duration // what was read longer ago is looked up before it is published
 }
 
 func (o Options) limits() limits {
 	return limits{
 		strict: o.OnPoison == Strict, window: o.Window, windowBytes: o.WindowBytes, maxWaiting: 2 * o.Window, maxSettling: 4 * o.Window,
 		perKey: max(o.Window/8, 4), lagging: o.MaxLagging, attempts: o.Attempts, probeMin: o.ProbeMin, probeMax: o.ProbeMax,
-		confirm: o.ConfirmTimeout,
+		confirm: o.ConfirmTimeout, trust: o.Lease,
 	}
 }
 
@@ -61,6 +62,7 @@ type lanes struct {
 	settling              int
 	isolated              int
 	seq                   uint64
+	takes                 uint64 // rows taken so far
 
 	lag        lagLane
 	ghosts     [readKinds]ghosts
@@ -74,6 +76,7 @@ type lanes struct {
 // outbox is what lanes want done; the shard takes it.
 type outbox struct {
 	settle []*row // confirmed
+	check  []*row // to be looked up
 	bad    []verdict
 	probes []string // exchanges to look for
 	notes  []note   // for the log
@@ -163,6 +166,8 @@ func (s *lanes) full() bool {
 // take keeps a row and moves it on as far as it may go.
 func (s *lanes) take(r *row) {
 	s.rows[r.id] = r
+	s.takes++
+	r.take = s.takes
 	r.route.refs++
 	r.place = placeWaiting
 	s.waiting++
@@ -189,17 +194,21 @@ func (s *lanes) readyOrStall(r *row) {
 }
 
 // next returns the row to publish now, or nil. The caller publishes it and calls sent, or putBack.
-func (s *lanes) next() *row {
+func (s *lanes) next(now time.Time) *row {
 	for {
 		r := s.ready.front()
 		if r == nil || !s.mayFly(r) {
 			return nil
 		}
 		s.ready.pop()
-		if r.probe || r.route.open() {
+		switch {
+		case !r.probe && !r.route.open():
+			s.wait(r) // its route was stopped meanwhile
+		case s.doubtful(r, now):
+			s.doubt(r)
+		default:
 			return r
 		}
-		s.wait(r) // its route was stopped meanwhile
 	}
 }
 
@@ -236,7 +245,7 @@ func (s *lanes) putBack(r *row) { s.ready.pushFront(r) }
 // sent notes that r was handed to the broker.
 func (s *lanes) sent(r *row, now time.Time) {
 	s.seq++
-	r.place, r.seq, r.sentAt = placeFlying, s.seq, now
+	r.place, r.seq, r.sentAt, r.checked = placeFlying, s.seq, now, false
 	s.waiting--
 	s.waitingBytes -= r.size()
 	s.flying++
@@ -341,6 +350,7 @@ func (s *lanes) lost(suspect bool) {
 		route.probing = nil
 		flown = append(flown, s.takeSuspects(route)...)
 	}
+	flown = append(flown, s.takeChecking()...)
 	flown = append(flown, s.ready.drain()...)
 	slices.SortFunc(flown, func(a, b *row) int { return cmp.Compare(a.id, b.id) })
 	s.refill(flown)

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -32,7 +33,22 @@ type model struct {
 	committed int
 	discarded map[int64]bool
 	withheld  []int64 // being discarded while they are pending
+	deleted   map[int64]deletion
+	lookUp    *lookUp
 	finishing bool
+}
+
+// deletion is of a row that somebody else deleted.
+type deletion struct {
+	row *modelRow
+	at  time.Time
+}
+
+// lookUp is a statement of shard.check that is under way.
+type lookUp struct {
+	rows  []*row
+	there map[int64]time.Time
+	at    time.Time
 }
 
 type modelRow struct {
@@ -47,10 +63,12 @@ func newModel(t *rapid.T, strict bool) *model {
 	limits := limits{
 		strict: strict, window: 6, windowBytes: 1 << 20, maxWaiting: 12, maxSettling: 24, perKey: 3, lagging: 1000, attempts: 3,
 		probeMin: time.Second, probeMax: 4 * time.Second, confirm: 10 * time.Second,
+		trust: 2 * time.Second,
 	}
 	return &model{
 		t: t, l: newLanes(0, "x", limits), now: time.Now(), table: map[int64]*modelRow{}, parked: map[int64]*modelRow{},
 		closed: map[string]bool{}, lastFirst: map[string]int64{}, confirmed: map[int64]bool{}, discarded: map[int64]bool{},
+		deleted: map[int64]deletion{},
 	}
 }
 
@@ -59,7 +77,7 @@ func (m *model) row(r *modelRow, late bool) *row {
 	if r.key != "" {
 		hash = int64(r.key[0])
 	}
-	return &row{id: r.id, hash: hash, late: late, msg: message.Message{ID: strconv.FormatInt(r.id, 10), Key: r.key, Type: r.route}}
+	return &row{id: r.id, hash: hash, late: late, readAt: m.now, msg: message.Message{ID: strconv.FormatInt(r.id, 10), Key: r.key, Type: r.route}}
 }
 
 // draw takes ids for rows of one transaction.
@@ -194,13 +212,16 @@ func (m *model) pass() {
 // publish hands rows to the broker; a poisoned one is refused.
 func (m *model) publish() {
 	for {
-		r := m.l.next()
+		r := m.l.next(m.now)
 		if r == nil {
 			break
 		}
 		of := m.table[r.id]
 		if r.parked != nil {
 			of = m.parked[r.id]
+		}
+		if gone, is := m.deleted[r.id]; is && of == nil && m.now.Sub(gone.at) <= m.l.trust {
+			of = gone.row
 		}
 		require.NotNil(m.t, of, "row %d is published but not in its table", r.id)
 		require.NotContains(m.t, m.withheld, r.id, "published while it is being discarded")
@@ -219,6 +240,10 @@ func (m *model) park() {
 		r := v.row
 		if r.parked != nil {
 			m.l.failedAgain(r.parked, r.parked.attempts+1 >= m.l.attempts, m.now.Add(time.Second))
+			continue
+		}
+		if m.table[r.id] == nil {
+			m.l.vanished(r)
 			continue
 		}
 		m.parked[r.id] = m.table[r.id]
@@ -256,6 +281,7 @@ func (m *model) confirm(r *row) {
 		m.lastFirst[r.msg.Key] = r.id
 	}
 	m.confirmed[r.id] = true
+	delete(m.discarded, r.id) // deleted too late
 	m.l.confirmed(r)
 }
 
@@ -286,6 +312,10 @@ func (m *model) tick() {
 	m.now = m.now.Add(time.Second)
 	m.l.probeRoutes(m.now)
 	for _, id := range m.l.dueParked(m.now, 8) {
+		if m.parked[id] == nil {
+			m.l.unparked(m.l.parked.refs[id])
+			continue
+		}
 		r := m.row(m.parked[id], false)
 		require.True(m.t, m.l.takeParked(r))
 	}
@@ -308,6 +338,38 @@ func (m *model) operator(mend bool) {
 			m.l.unparked(ref)
 		}
 	}
+}
+
+// vanish deletes a row behind the relay's back.
+func (m *model) vanish() {
+	tables := []map[int64]*modelRow{m.table, m.parked}
+	rows := tables[rapid.IntRange(0, 1).Draw(m.t, "table")]
+	if len(rows) == 0 {
+		return
+	}
+	id := rapid.SampledFrom(slices.Sorted(maps.Keys(rows))).Draw(m.t, "row")
+	m.deleted[id] = deletion{rows[id], m.now}
+	delete(rows, id)
+	if !m.confirmed[id] {
+		m.discarded[id] = true
+	}
+}
+
+// look begins to look rows up, or brings the answer.
+func (m *model) look() {
+	if q := m.lookUp; q != nil {
+		m.lookUp = nil
+		m.l.looked(q.rows, q.there, q.at)
+		return
+	}
+	q := &lookUp{rows: m.l.out.check, there: map[int64]time.Time{}, at: m.now}
+	m.l.out.check = nil
+	for _, r := range q.rows {
+		if m.table[r.id] != nil {
+			q.there[r.id] = time.Time{}
+		}
+	}
+	m.lookUp = q
 }
 
 // discard begins to discard a row that waits for a stopped route.
@@ -351,7 +413,7 @@ func (m *model) discardAmid() {
 
 // restart is a new owner: only the tables are left.
 func (m *model) restart() {
-	m.withheld = nil
+	m.withheld, m.lookUp = nil, nil
 	old := m.l
 	m.l = newLanes(0, "x", old.limits)
 	m.flying = nil
@@ -364,11 +426,24 @@ func (m *model) restart() {
 
 func (m *model) sweep() {
 	seen, _ := strconv.Atoi(m.l.snapshot)
+	to, takes, adds := m.l.cursor, m.l.takes, m.l.parked.adds
+	m.l.ghosts[sweepRead].begin()
 	var rows []found
-	for _, r := range m.visible(0, func(r *modelRow) bool { return r.id <= m.l.cursor && r.committed <= seen }) {
-		rows = append(rows, found{id: r.id, hash: m.row(r, false).hash, keyed: r.key != ""})
+	for _, r := range m.visible(0, func(r *modelRow) bool { return r.id <= to }) {
+		rows = append(rows, found{id: r.id, hash: m.row(r, false).hash, keyed: r.key != "", visible: r.committed <= seen})
+	}
+	parked := slices.Collect(maps.Keys(m.parked))
+	if m.chance("go on during the sweep") {
+		m.settle()
+		m.commit(false)
+		m.read()
+		m.publish()
+		m.answer(false)
 	}
 	require.Zero(m.t, m.l.applySweep(rows), "the sweep must never find anything")
+	m.l.sweptAway(rows, 0, to, takes)
+	m.l.sweptParked(parked, adds)
+	m.l.ghosts[sweepRead].end()
 }
 
 // finish lets everything work and requires that everything arrives.
@@ -377,16 +452,18 @@ func (m *model) finish() {
 	m.commit(true)
 	m.endDiscards(true)
 	clear(m.closed)
-	for i := 0; len(m.table)+len(m.parked) > 0; i++ {
+	for i := 0; len(m.table)+len(m.parked)+len(m.l.rows)+len(m.l.parked.refs) > 0; i++ {
 		require.Less(m.t, i, 2000, "rows that never leave: table %d parked %d cursor %d lag %d waiting %d flying %d ready %d",
 			len(m.table), len(m.parked), m.l.cursor, m.l.lag.size(), m.l.waiting, m.l.flying, m.l.ready.count)
 		m.read()
 		m.mark()
 		m.pass()
 		m.publish()
+		m.look()
 		m.answer(true)
 		m.settle()
 		m.tick()
+		m.sweep()
 		m.operator(i%2 == 0)
 	}
 	m.drainPass()
@@ -426,6 +503,8 @@ func TestLanesLoseNothingAndKeepTheOrderOfKeys(t *testing.T) {
 				"operator":   func(t *rapid.T) { m.t = t; m.operator(rapid.Bool().Draw(t, "mend")) },
 				"discard":    func(t *rapid.T) { m.t = t; m.discard() },
 				"deleted":    func(t *rapid.T) { m.t = t; m.endDiscards(rapid.Bool().Draw(t, "deleted")) },
+				"vanish":     func(t *rapid.T) { m.t = t; m.vanish() },
+				"look":       func(t *rapid.T) { m.t = t; m.look() },
 				"restart":    func(t *rapid.T) { m.t = t; m.restart() },
 				"sweep":      func(t *rapid.T) { m.t = t; m.sweep() },
 				"close": func(t *rapid.T) {
@@ -436,4 +515,29 @@ func TestLanesLoseNothingAndKeepTheOrderOfKeys(t *testing.T) {
 			m.finish()
 		}))
 	}
+}
+
+// Under skip several rows of a key are on their way at once: one that is looked up holds back those after it, until
+// it has passed.
+func TestALookUpKeepsTheOrderUnderSkip(t *testing.T) {
+	t.Parallel()
+	b := newLaneBench()
+	b.strict, b.trust = false, time.Minute
+	b.read("k", 1, 2)
+	b.now = b.now.Add(2 * time.Minute)
+	b.read("k", 3)
+	require.Nil(t, b.next(b.now))
+	first := b.out.check
+	b.out.check = nil
+	require.Len(t, first, 3, "the last one is young, but comes after the others")
+	b.read("k", 4)
+	require.Nil(t, b.next(b.now))
+	second := b.out.check
+
+	b.looked(first, map[int64]time.Time{1: {}, 3: {}}, b.now)
+	require.EqualValues(t, 1, b.fly().id)
+	require.EqualValues(t, 3, b.fly().id, "2 is gone")
+	require.Nil(t, b.next(b.now))
+	b.looked(second, map[int64]time.Time{4: {}}, b.now)
+	require.EqualValues(t, 4, b.fly().id)
 }

@@ -78,13 +78,14 @@ func (s *lanes) applyMarks(marks []mark, snapshot string) {
 type found struct {
 	id, hash int64
 	keyed    bool
+	visible  bool // when the cursor passed it
 }
 
 // applySweep looks for rows that nobody remembers, and lets the second lane read them. It returns how many.
 func (s *lanes) applySweep(rows []found) int {
 	overlooked := 0
 	for _, f := range rows {
-		if _, here := s.rows[f.id]; here || s.ghosts[sweepRead].has(f.id) {
+		if _, here := s.rows[f.id]; here || !f.visible || s.ghosts[sweepRead].has(f.id) {
 			continue
 		}
 		u := s.units[f.hash]

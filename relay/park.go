@@ -46,6 +46,9 @@ WHERE l.shard = $1 AND l.epoch = $2 AND p.shard = $1 AND p.id = ANY ($3)`
 SELECT id, hash, key <> '', state = 'dead', attempts, coalesce(extract(epoch FROM next_at - clock_timestamp()), 0)::float8
 FROM @schema@.outbox_parked WHERE shard = $1 AND (state = 'retry' OR $2 AND key <> '') ORDER BY id LIMIT $3`
 
+	parkedIDsSQL pg.SQL = `
+SELECT id FROM @schema@.outbox_parked WHERE shard = $1 AND (state = 'retry' OR $2 AND key <> '') LIMIT $3`
+
 	fetchParkedSQL pg.SQL = `SELECT ` + rowColumns + ` FROM @schema@.outbox_parked x WHERE x.shard = $1 AND x.id = ANY ($2) ORDER BY x.id`
 
 	requestsSQL pg.SQL = `
@@ -193,18 +196,36 @@ func (p *parkStore) load(ctx context.Context, shard int16) ([]*parkedRef, error)
 	return refs, nil
 }
 
+// ids returns those of the rows that load would return.
+func (p *parkStore) ids(ctx context.Context, shard int16) ([]int64, error) {
+	rows, err := p.pool.Query(ctx, parkedIDsSQL.In(p.schema), shard, p.strict, maxParked+1)
+	if err != nil {
+		return nil, fmt.Errorf("look up parked rows: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look up parked rows: %w", err)
+	case len(ids) > maxParked:
+		return nil, errTooManyParked
+	}
+	return ids, nil
+}
+
 // fetch reads parked rows that are due.
 func (p *parkStore) fetch(ctx context.Context, shard int16, ids []int64) ([]*row, error) {
+	began := time.Now()
 	rows, err := p.pool.Query(ctx, fetchParkedSQL.In(p.schema), shard, ids)
 	if err != nil {
 		return nil, fmt.Errorf("fetch parked rows: %w", err)
 	}
-	return collectRows(rows)
+	return collectRows(rows, began)
 }
 
-func collectRows(rows pgx.Rows) ([]*row, error) {
+// collectRows takes the rows of a statement that began at a time.
+func collectRows(rows pgx.Rows, began time.Time) ([]*row, error) {
 	return pgx.CollectRows(rows, func(collectable pgx.CollectableRow) (*row, error) {
-		r := &row{}
+		r := &row{readAt: began}
 		return r, collectable.Scan(r.fields()...)
 	})
 }

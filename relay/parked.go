@@ -27,16 +27,22 @@ type parkedRef struct {
 	due      time.Time // by this process's clock, from the wait the database computed
 	busy     bool      // being read, published or moved
 	row      *row      // set while it is in memory
+	add      uint64    // parkedLane.adds when it was added
 }
 
 // parkedLane are the parked rows of a shard that matter to it.
 type parkedLane struct {
 	refs map[int64]*parkedRef
+	adds uint64 // refs added so far
 }
 
 func newParkedLane() parkedLane { return parkedLane{refs: map[int64]*parkedRef{}} }
 
-func (p *parkedLane) add(ref *parkedRef) { p.refs[ref.id] = ref }
+func (p *parkedLane) add(ref *parkedRef) {
+	p.adds++
+	ref.add = p.adds
+	p.refs[ref.id] = ref
+}
 
 func (p *parkedLane) flying() []*row {
 	var rows []*row

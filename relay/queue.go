@@ -49,6 +49,15 @@ func (q *queue) pop() *row {
 	return r
 }
 
+// remove takes one row out, wherever it is.
+func (q *queue) remove(r *row) {
+	for _, other := range q.drain() {
+		if other != r {
+			q.push(other)
+		}
+	}
+}
+
 func (q *queue) drain() []*row {
 	rows := make([]*row, 0, q.count)
 	for q.count > 0 {

@@ -117,11 +117,12 @@ func read(ctx context.Context, pool *pgxpool.Pool, sql string, asks []ask) (head
 		shards[i], cursors[i], snapshots[i], counts[i], sizes[i] = a.shard, a.cursor, a.snapshot, int32(a.n), int64(a.bytes)
 		pages[a.shard] = &page{}
 	}
+	began := time.Now()
 	rows, err := pool.Query(ctx, sql, shards, cursors, snapshots, counts, sizes)
 	if err != nil {
 		return head{}, nil, fmt.Errorf("read outbox: %w", err)
 	}
-	h, err := scanPages(rows, pages)
+	h, err := scanPages(rows, pages, began)
 	if err != nil {
 		return head{}, nil, fmt.Errorf("read outbox: %w", err)
 	}
@@ -131,12 +132,12 @@ func read(ctx context.Context, pool *pgxpool.Pool, sql string, asks []ask) (head
 	return h, pages, fault.Point("relay.after-read")
 }
 
-func scanPages(rows pgx.Rows, pages map[int16]*page) (head, error) {
+func scanPages(rows pgx.Rows, pages map[int16]*page, began time.Time) (head, error) {
 	defer rows.Close()
 	var h head
 	for rows.Next() {
 		var kind int16
-		r := &row{}
+		r := &row{readAt: began}
 		if err := rows.Scan(append([]any{&kind}, r.fields()...)...); err != nil {
 			return h, err
 		}

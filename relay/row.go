@@ -23,6 +23,7 @@ type place uint8
 const (
 	placeWaiting place = iota
 	placeReady
+	placeChecking // a while after it was read: whether it is still in the outbox is looked up
 	placeFlying
 	placeSettling
 	placeParking
@@ -36,7 +37,9 @@ type row struct {
 	msg       message.Message
 	headers   []byte
 	// late: visible only now though its id is below the cursor.
-	late bool
+	late   bool
+	readAt time.Time // it was in the outbox then, or later
+	take   uint64    // lanes.takes when it was taken
 
 	place    place
 	route    *route
@@ -48,6 +51,7 @@ type row struct {
 	isolated bool   // was in flight when the broker closed the channel: published alone
 	returned bool   // was returned before; passes and seq of its route then are below
 	passes   uint64
+	checked  bool // looked up: those of its key that are being looked up now come after it
 	// parked is set for a row that lives in outbox_parked.
 	parked *parkedRef
 }

@@ -66,6 +66,7 @@ type shard struct {
 	passing  bool
 	marking  bool
 	sweeping bool
+	checking bool
 	sweepAt  time.Time
 	armAt    time.Time
 	expireAt time.Time
@@ -138,7 +139,7 @@ func (s *shard) finish(ctx context.Context) {
 		}
 	}
 	s.relay.stopped(s.id, nil)
-	for _, part := range []string{"publish", "read", "settle", "lag", "parked"} {
+	for _, part := range []string{"publish", "read", "settle", "lag", "parked", "check"} {
 		s.status(part, nil)
 	}
 }
@@ -265,11 +266,12 @@ func (s *shard) publish() bool {
 	if s.current.pub == nil || s.draining || s.jammed || !s.loaded {
 		return false
 	}
+	now := time.Now()
 	for range burst {
 		if !s.holds() {
 			return false
 		}
-		r := s.lanes.next()
+		r := s.lanes.next(now)
 		if r == nil {
 			return false
 		}

@@ -91,8 +91,9 @@ type passAnswer struct {
 
 func (s *slowStore) pass(ctx context.Context, timeout time.Duration, shard int16, p lagPass, hashes []int64, n, bytes int) passAnswer {
 	var a passAnswer
+	began := time.Now()
 	a.err = s.query(ctx, timeout, func(rows pgx.Rows) (err error) {
-		a.rows, err = collectRows(rows)
+		a.rows, err = collectRows(rows, began)
 		return err
 	}, passSQL.In(s.schema), shard, p.pos, p.to, hashes, p.loose, n, int64(bytes))
 	size := 0
@@ -132,30 +133,26 @@ func (s *slowStore) marks(ctx context.Context, timeout time.Duration, a ask, lim
 // sweepAnswer is one page of a sweep.
 type sweepAnswer struct {
 	rows []found
-	last int64 // the highest id looked at
+	last int64 // all up to here were looked at
 	more bool
 	err  error
 }
 
 func (s *slowStore) sweep(ctx context.Context, timeout time.Duration, shard int16, from, to int64, snapshot string) sweepAnswer {
-	a := sweepAnswer{last: from}
-	seen := 0
+	a := sweepAnswer{last: to}
 	a.err = s.query(ctx, timeout, func(rows pgx.Rows) error {
 		defer rows.Close()
 		for rows.Next() {
 			var f found
-			var visible bool
-			if err := rows.Scan(&f.id, &f.hash, &f.keyed, &visible); err != nil {
+			if err := rows.Scan(&f.id, &f.hash, &f.keyed, &f.visible); err != nil {
 				return err
 			}
-			seen++
-			a.last = f.id
-			if visible {
-				a.rows = append(a.rows, f)
-			}
+			a.rows = append(a.rows, f)
 		}
 		return rows.Err()
 	}, sweepSQL.In(s.schema), shard, from, to, snapshot, sweepPage)
-	a.more = seen == sweepPage
+	if a.more = len(a.rows) == sweepPage; a.more {
+		a.last = a.rows[len(a.rows)-1].id
+	}
 	return a
 }

@@ -80,6 +80,7 @@ func (s *shard) takeOut(ctx context.Context, now time.Time) {
 		s.note(n)
 	}
 	out.notes = nil
+	s.check(ctx)
 	s.settle(ctx, now)
 }
 
@@ -225,6 +226,7 @@ func (s *shard) timed(ctx context.Context, now time.Time) {
 	if now.After(s.sweepAt) && !s.sweeping && s.lanes.snapshot != "" {
 		s.sweepAt = now.Add(s.relay.opts.Sweep)
 		s.sweep(ctx, 0, s.lanes.cursor, s.lanes.snapshot)
+		s.sweepParked(ctx)
 	}
 }
 
@@ -235,9 +237,15 @@ func (s *shard) fetchParked(ctx context.Context, ids []int64) {
 		for _, r := range rows {
 			s.lanes.takeParked(r)
 		}
-		for _, id := range ids { // failed, or gone: looked at again
-			if ref := s.lanes.parked.refs[id]; ref != nil && ref.row == nil {
+		for _, id := range ids {
+			ref := s.lanes.parked.refs[id]
+			switch {
+			case ref == nil || ref.row != nil:
+			case err != nil:
 				ref.busy, ref.due = false, time.Now().Add(retryLater)
+			default:
+				s.lanes.unparked(ref)
+				s.noteGone(1)
 			}
 		}
 		s.status("parked", err)
@@ -311,7 +319,7 @@ func (s *shard) pass(ctx context.Context) {
 func (s *shard) sweep(ctx context.Context, from, to int64, snapshot string) {
 	s.sweeping = true
 	s.lanes.ghosts[sweepRead].begin()
-	generation, timeout := s.lanes.generation, s.slowFor
+	generation, takes, timeout := s.lanes.generation, s.lanes.takes, s.slowFor
 	var a sweepAnswer
 	s.errand(ctx, func(ctx context.Context) { a = s.relay.slow.sweep(ctx, timeout, s.id, from, to, snapshot) }, func() {
 		s.sweeping = false
@@ -324,6 +332,7 @@ func (s *shard) sweep(ctx context.Context, from, to int64, snapshot string) {
 				s.relay.metrics.swept(n)
 				s.logger.Warn().Int("rows", n).Msg("the sweep found rows that were overlooked; they are published now")
 			}
+			s.noteGone(s.lanes.sweptAway(a.rows, from, a.last, takes))
 		}
 		s.lanes.ghosts[sweepRead].end()
 		if a.err == nil && a.more && !void {

@@ -10,7 +10,9 @@ import (
 type unit struct {
 	hash  int64
 	queue []*row // waiting, in order of id
-	busy  int    // ready or flying
+	busy  int    // ready, flying or being looked up
+	// checking of these are being looked up; the later ones then are too, so that they do not overtake.
+	checking int
 	// waitsFor is the stopped route of the first waiting row.
 	waitsFor *route
 	parking  int // bad rows on their way to the parked table
@@ -32,7 +34,7 @@ func (s *lanes) enqueue(u *unit, r *row) {
 		u.waitsFor.dropWaiter(u)
 		s.unstall(u)
 	}
-	r.place = placeWaiting
+	r.place, r.checked = placeWaiting, false
 	u.insert(r)
 	s.countStalled(u, 1)
 	if u.waitsFor != nil {

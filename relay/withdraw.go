@@ -49,11 +49,7 @@ func (s *lanes) routeOpen(name routeName) bool {
 
 // dropStalled forgets a row without a key that waits for its route.
 func (s *lanes) dropStalled(r *row) {
-	for _, other := range r.route.stalled.drain() {
-		if other != r {
-			r.route.stalled.push(other)
-		}
-	}
+	r.route.stalled.remove(r)
 	s.stalled--
 	s.waiting--
 	s.waitingBytes -= r.size()

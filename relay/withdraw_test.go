@@ -21,12 +21,12 @@ type laneBench struct {
 func newLaneBench() *laneBench {
 	return &laneBench{newLanes(0, "x", limits{
 		strict: true, window: 6, windowBytes: 1 << 20, maxWaiting: 12, maxSettling: 24, perKey: 3, lagging: 100, attempts: 3,
-		probeMin: time.Second, probeMax: 4 * time.Second, confirm: 10 * time.Second,
+		probeMin: time.Second, probeMax: 4 * time.Second, confirm: 10 * time.Second, trust: time.Hour,
 	}), time.Now()}
 }
 
 func (b *laneBench) row(id int64, key string) *row {
-	return &row{id: id, hash: int64(len(key)), msg: message.Message{ID: strconv.FormatInt(id, 10), Key: key, Type: "r"}}
+	return &row{id: id, readAt: b.now, hash: int64(len(key)), msg: message.Message{ID: strconv.FormatInt(id, 10), Key: key, Type: "r"}}
 }
 
 func (b *laneBench) read(key string, ids ...int64) {
@@ -38,7 +38,7 @@ func (b *laneBench) read(key string, ids ...int64) {
 }
 
 func (b *laneBench) fly() *row {
-	r := b.next()
+	r := b.next(b.now)
 	b.sent(r, b.now)
 	return r
 }
@@ -65,7 +65,7 @@ func TestOnlyRowsThatWaitForAStoppedRouteAreWithdrawn(t *testing.T) {
 	r := b.fly()
 	require.Equal(t, wanted, b.withdraws(1))
 	b.returnedBy(r, errNoQueue, b.now)
-	require.Nil(t, b.next(), "row 2 waits as well")
+	require.Nil(t, b.next(b.now), "row 2 waits as well")
 	require.Equal(t, withdrawn, b.withdraws(2))
 	b.probeRoutes(b.now.Add(time.Minute))
 	probe := b.fly()
@@ -124,7 +124,7 @@ func TestARouteThatALateConfirmOpenedIsProbedAgain(t *testing.T) {
 	b.read("", 1, 2)
 	late := b.fly()
 	b.expire(b.now.Add(b.confirm))
-	require.Nil(t, b.next())
+	require.Nil(t, b.next(b.now))
 	b.probeRoutes(b.now.Add(time.Minute))
 	probe := b.fly()
 	b.confirmed(late)
@@ -132,7 +132,7 @@ func TestARouteThatALateConfirmOpenedIsProbedAgain(t *testing.T) {
 	b.returnedBy(probe, errNoQueue, b.now.Add(time.Minute))
 	require.Len(t, b.stoppedRoutes(), 1)
 	b.probeRoutes(b.now.Add(time.Hour))
-	require.NotNil(t, b.next())
+	require.NotNil(t, b.next(b.now))
 }
 
 // A discard whose answer was lost is carried out again, and finds that it was done.
