@@ -18,14 +18,18 @@ const (
 // deepPrefetch is the prefetch at which memory is measured.
 const deepPrefetch = 1000
 
-// batchPrefetch lets batches of 100 fill while others run.
-const batchPrefetch = 400
+// Batches of 100: while two run, others fill.
+const (
+	batchPrefetch = 400
+	batchWorkers  = 2
+)
 
 // consumption is one arm of the consumer's benchmark.
 type consumption struct {
 	name     string
 	mode     consumeMode
 	prefetch int
+	workers  int
 	times    int // as many rows as the slow ones, so that it lasts as long
 }
 
@@ -33,12 +37,12 @@ func (b *Bench) consume(ctx context.Context, s *stage, r *Report) error {
 	r.Load = Load{Rows: b.o.Rows, Bytes: b.o.Bytes, Keys: b.o.Keys, Prefetch: b.o.Prefetch, Workers: b.o.Workers, Rounds: b.o.Rounds}
 	var turns []turn
 	for _, c := range []consumption{
-		{"bare with row", modeBareRow, b.o.Prefetch, 1},
-		{"inbox", modeInbox, b.o.Prefetch, 1},
-		{"batch", modeBatch, max(b.o.Prefetch, batchPrefetch), 4},
-		{"bare", modeBare, b.o.Prefetch, 5},
-		{"plain", modePlain, b.o.Prefetch, 5},
-		{"inbox, prefetch 1000", modeInbox, deepPrefetch, 1},
+		{"bare with row", modeBareRow, b.o.Prefetch, b.o.Workers, 1},
+		{"inbox", modeInbox, b.o.Prefetch, b.o.Workers, 1},
+		{"batch", modeBatch, max(b.o.Prefetch, batchPrefetch), batchWorkers, 4},
+		{"bare", modeBare, b.o.Prefetch, b.o.Workers, 5},
+		{"plain", modePlain, b.o.Prefetch, b.o.Workers, 5},
+		{"inbox, prefetch 1000", modeInbox, deepPrefetch, b.o.Workers, 1},
 	} {
 		turns = append(turns, turn{c.name, func(ctx context.Context, round int) (Sample, error) { return s.consumeOnce(ctx, c, round) }})
 	}
@@ -62,7 +66,7 @@ func (s *stage) consumeOnce(ctx context.Context, c consumption, round int) (Samp
 	}
 	before := s.meter.read()
 	p, err := s.start(ctx, s.arm(schema, armConsume, consumeTask{
-		Mode: c.mode, Queue: s.work(), Rows: rows, Prefetch: c.prefetch, Workers: s.o.Workers,
+		Mode: c.mode, Queue: s.work(), Rows: rows, Prefetch: c.prefetch, Workers: c.workers,
 	}))
 	if err != nil {
 		return Sample{}, err

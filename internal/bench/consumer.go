@@ -34,7 +34,7 @@ const (
 func (m consumeMode) transactional() bool { return m != modePlain && m != modeBare }
 
 // handlerTimeout keeps a thousand held messages, a few at a time, within the broker's consumer timeout.
-const handlerTimeout = 10 * time.Second
+const handlerTimeout = 5 * time.Second
 
 const (
 	effectSQL     pg.SQL = `INSERT INTO @schema@.effects (id) VALUES ($1)`
