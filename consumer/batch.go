@@ -205,6 +205,7 @@ func (c *Consumer) attemptBatch(ctx context.Context, jobs []*job) ([]string, res
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 	defer cancel()
+	defer c.watchLate(jobs...)()
 	defer c.measure(time.Now())
 	results, err := c.onceBatch(ctx, jobs, insertAllSQL)
 	if c.inbox.isDuplicate(err) { // before the handler

@@ -42,6 +42,7 @@ type Consumer struct {
 	deliveries atomic.Uint64
 
 	backlogInterval time.Duration
+	late            late
 
 	handlers context.Context // of all handlers; its cause is resilience.ErrShutdown in the end
 	moves    context.Context // of all moves

@@ -15,6 +15,7 @@ const (
 	partPause    = "pause"
 	partSuspend  = "suspend"
 	partBacklog  = "backlog"
+	partLate     = "late"
 	partMove     = "move "
 )
 

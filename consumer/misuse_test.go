@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -170,6 +171,31 @@ func TestWhatAHandlerDoesToItsMessageStaysItsOwn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A handler that does not return holds its place, and as a suspect the whole queue: that is told while it lasts.
+func TestAHandlerThatIgnoresItsDeadlineIsToldOf(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	g := newGate()
+	o := w.options(func(ctx context.Context, tx pgx.Tx, m message.Message) error {
+		if m.ID == "hangs" && m.Attempts == 0 {
+			return g.pass(context.WithoutCancel(ctx), m.ID)
+		}
+		return w.effect(ctx, tx, m)
+	})
+	o.Timeout = 300 * time.Millisecond
+	ready := watchReady(&o)
+	w.start(o)
+	w.publish("hangs", "other")
+	ready.await(t, "1 handlers run past their deadline of 300ms")
+	told := w.logs.find("handler ignores its deadline and holds its place")
+	require.Len(t, told, 1)
+	require.Equal(t, []any{"error", "hangs", "q"}, []any{told[0]["level"], told[0]["event_id"], told[0]["queue"]})
+	close(g.open)
+	ready.await(t, "")
+	w.awaitEffects(1)
+	require.Len(t, w.logs.find("handler has ended after its deadline"), 1)
 }
 
 // nilError is Go's classic: a nil pointer in an error that is not nil.

@@ -37,6 +37,7 @@ func (c *Consumer) attempt(ctx context.Context, j *job) (resilience.Class, int, 
 			return c.opts.classOf(ctx, err), crashes, err
 		}
 	}
+	defer c.watchLate(j)()
 	defer c.measure(time.Now())
 	err = c.tries(ctx, j)
 	return c.opts.classOf(ctx, err), crashes, err
