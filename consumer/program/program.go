@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,7 +79,9 @@ func (o Options) handle(ctx context.Context, m message.Message) error {
 	cmd.Stdin = bytes.NewReader(m.Payload)
 	cmd.Stderr = stderr
 	cmd.Env = append(slices.Clip(o.Environ), o.variables(m)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = ownGroup()
+	runtime.LockOSThread() // to the kernel the thread that starts the program is its parent: it must not end before it
+	defer runtime.UnlockOSThread()
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = pipeDelay
 	if err := cmd.Start(); err != nil {

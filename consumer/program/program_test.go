@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,7 +23,40 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if script := os.Getenv("PROGRAM_TEST_SCRIPT"); script != "" { // the consumer that is killed
+		h, err := program.New(program.Options{Command: []string{"sh", "-c", script}, Queue: "q"})
+		if err == nil {
+			err = h(context.Background(), message.Message{ID: "m1"})
+		}
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// A message whose consumer was killed comes again: its program must not be at work still.
+func TestProgramsDieWithTheirConsumer(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux can do that")
+	}
+	out := filepath.Join(t.TempDir(), "pid")
+	parent := exec.CommandContext(t.Context(), os.Args[0])
+	parent.Env = append(os.Environ(), "PROGRAM_TEST_SCRIPT=echo $$ >"+out+".new && mv "+out+".new "+out+" && exec sleep 600")
+	require.NoError(t, parent.Start())
+	var stat string
+	testkit.Eventually(t, 20*time.Second, "the program to run", func() bool {
+		pid, err := os.ReadFile(out)
+		stat = "/proc/" + strings.TrimSpace(string(pid)) + "/stat"
+		return err == nil
+	})
+	require.NoError(t, parent.Process.Kill())
+	_ = parent.Wait()
+	testkit.Eventually(t, 20*time.Second, "the program to die", func() bool {
+		state, err := os.ReadFile(stat)
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
+}
 
 func shell(t *testing.T, script string, environ ...string) consumer.PlainHandler {
 	t.Helper()
