@@ -58,7 +58,7 @@ type lanes struct {
 	flying, flyingBytes   int
 	waiting, waitingBytes int // waiting or ready
 	stalled               int // of these, waiting for a stopped route
-	overdue               int // flying, but out of the window
+	overdue, overdueBytes int // flying, but out of the window
 	settling              int
 	isolated              int
 	seq                   uint64
@@ -163,6 +163,9 @@ func (s *lanes) full() bool {
 	return s.waiting >= s.maxWaiting || s.waitingBytes >= 2*s.windowBytes
 }
 
+// roomBytes is how much may be read at once.
+func (s *lanes) roomBytes() int { return min(s.windowBytes, 2*s.windowBytes-s.waitingBytes) }
+
 // take keeps a row and moves it on as far as it may go.
 func (s *lanes) take(r *row) {
 	s.rows[r.id] = r
@@ -214,7 +217,7 @@ func (s *lanes) next(now time.Time) *row {
 
 // mayFly reports whether the window has a place for r.
 func (s *lanes) mayFly(r *row) bool {
-	if s.settling >= s.maxSettling || s.overdue >= s.window {
+	if s.settling >= s.maxSettling || s.overdue >= s.window || s.overdueBytes >= s.windowBytes {
 		return false
 	}
 	if s.isolated > 0 {
@@ -257,6 +260,7 @@ func (s *lanes) landed(r *row) {
 	if r.overdue {
 		r.overdue = false
 		s.overdue--
+		s.overdueBytes -= r.size()
 		return
 	}
 	s.flying--
@@ -268,6 +272,7 @@ func (s *lanes) confirmed(r *row) {
 	late := r.overdue
 	s.landed(r)
 	s.setIsolated(r, false)
+	r.empty()
 	r.place = placeSettling
 	s.settling++
 	s.out.settle = append(s.out.settle, r)
@@ -392,6 +397,7 @@ func (s *lanes) bad(r *row, reason string, err error) {
 		r.route.probing = nil
 	}
 	r.probe = false
+	r.empty()
 	r.place = placeParking
 	if r.parked == nil && r.unit != nil {
 		r.unit.busy--

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -184,4 +185,29 @@ func TestFloodOfLateRows(t *testing.T) {
 func (w *world) settledBut(n, rows int) {
 	w.t.Helper()
 	w.wait("messages to arrive and rows to stay", func() bool { return len(w.ids()) == n && w.count("outbox") == rows })
+}
+
+// TestLateRowsLargerThanTheWindow does so with few large rows: they are read in pieces, and still in order.
+func TestLateRowsLargerThanTheWindow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	o := w.options()
+	o.WindowBytes = 1 << 20
+	w.start(o)
+	tx, err := w.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	for n := 1; n <= 100; n++ {
+		large := msg("k", n)
+		large.Payload = append(large.Payload, bytes.Repeat([]byte(" "), 200_000)...)
+		_, err := w.box.Enqueue(t.Context(), tx, large)
+		require.NoError(t, err)
+	}
+	w.enqueue(msg("other", 1)) // the cursor passes them
+	w.settledBut(1, 0)
+	require.NoError(t, tx.Commit(t.Context()))
+	w.enqueue(msg("k", 101), msg("other", 2))
+	w.settled(103)
+	w.inOrder()
 }

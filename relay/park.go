@@ -49,6 +49,8 @@ FROM @schema@.outbox_parked WHERE shard = $1 AND (state = 'retry' OR $2 AND key 
 	parkedIDsSQL pg.SQL = `
 SELECT id FROM @schema@.outbox_parked WHERE shard = $1 AND (state = 'retry' OR $2 AND key <> '') LIMIT $3`
 
+	measureParkedSQL pg.SQL = `SELECT x.id, ` + rowSize + ` FROM @schema@.outbox_parked x WHERE x.shard = $1 AND x.id = ANY ($2) ORDER BY x.id`
+
 	fetchParkedSQL pg.SQL = `SELECT ` + rowColumns + ` FROM @schema@.outbox_parked x WHERE x.shard = $1 AND x.id = ANY ($2) ORDER BY x.id`
 
 	requestsSQL pg.SQL = `
@@ -212,14 +214,41 @@ func (p *parkStore) ids(ctx context.Context, shard int16) ([]int64, error) {
 	return ids, nil
 }
 
-// fetch reads parked rows that are due.
-func (p *parkStore) fetch(ctx context.Context, shard int16, ids []int64) ([]*row, error) {
-	began := time.Now()
-	rows, err := p.pool.Query(ctx, fetchParkedSQL.In(p.schema), shard, ids)
+// fetched are parked rows that were asked for.
+type fetched struct {
+	rows []*row
+	left []int64 // there too, but beyond the limit
+}
+
+// fetch reads parked rows that are due, up to a number of bytes; one always passes.
+func (p *parkStore) fetch(ctx context.Context, shard int16, ids []int64, bytes int) (fetched, error) {
+	var f fetched
+	sizes, err := p.pool.Query(ctx, measureParkedSQL.In(p.schema), shard, ids)
 	if err != nil {
-		return nil, fmt.Errorf("fetch parked rows: %w", err)
+		return f, fmt.Errorf("measure parked rows: %w", err)
 	}
-	return collectRows(rows, began)
+	var fitting []int64
+	var id int64
+	var size int
+	_, err = pgx.ForEachRow(sizes, []any{&id, &size}, func() error {
+		if len(fitting) > 0 && size > bytes {
+			f.left = append(f.left, id)
+			return nil
+		}
+		fitting = append(fitting, id)
+		bytes -= size
+		return nil
+	})
+	if err != nil {
+		return f, fmt.Errorf("measure parked rows: %w", err)
+	}
+	began := time.Now()
+	rows, err := p.pool.Query(ctx, fetchParkedSQL.In(p.schema), shard, fitting)
+	if err != nil {
+		return f, fmt.Errorf("fetch parked rows: %w", err)
+	}
+	f.rows, err = collectRows(rows, began)
+	return f, err
 }
 
 // collectRows takes the rows of a statement that began at a time.

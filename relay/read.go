@@ -32,7 +32,7 @@ var (
 // The forms of the row comparisons are what keeps the plan: only one index can serve each of them, also when
 // the statistics claim that the table is empty, which for a queue they mostly do. "x.shard <= a.shard" ends a
 // scan at the end of the shard. A snapshot's list is filtered before it is joined, for a bulk import that is
-// still open would be scanned by every poll otherwise.
+// still open would be scanned by every poll otherwise. Sizes are summed before a value is fetched: large ones are elsewhere.
 const readSQL pg.SQL = `
 WITH now AS MATERIALIZED (
     SELECT pg_current_snapshot() AS snapshot, (SELECT last_value FROM @schema@.outbox_id_seq) AS last
@@ -46,26 +46,31 @@ WITH now AS MATERIALIZED (
     FROM given a CROSS JOIN now CROSS JOIN LATERAL (
         SELECT pg_snapshot_xmax(now.snapshot)::text::bigint - pg_snapshot_xmax(a.snapshot)::text::bigint > ` + farBehindText + ` AS behind) far
 ), committed AS MATERIALIZED (
-    SELECT a.shard, a.cursor, a.n, t.xid
+    SELECT a.shard, a.cursor, a.n, a.bytes, t.xid
     FROM asked a CROSS JOIN now CROSS JOIN LATERAL pg_snapshot_xip(a.snapshot) AS t(xid)
     WHERE a.snapshot IS NOT NULL AND pg_visible_in_snapshot(t.xid, now.snapshot)
+), late AS (
+    SELECT c.bytes, x.* FROM committed c CROSS JOIN LATERAL (
+        SELECT x.* FROM @schema@.outbox x
+        WHERE (x.xid, x.shard, x.id) > (c.xid, c.shard, 0) AND (x.xid, x.shard, x.id) <= (c.xid, c.shard, c.cursor)
+        ORDER BY x.xid, x.shard, x.id LIMIT c.n + 1) x
+    UNION ALL
+    SELECT a.bytes, x.* FROM asked a CROSS JOIN LATERAL (
+        SELECT x.* FROM @schema@.outbox x
+        WHERE (x.xid, x.shard, x.id) >= (a.since, 0, 0) AND x.xid < a.until AND x.shard = a.shard AND x.id <= a.cursor
+        ORDER BY x.xid, x.shard, x.id LIMIT a.n + 1) x
+    WHERE a.snapshot IS NOT NULL
 )
 SELECT 0::smallint AS kind, 0::smallint, now.last, pg_is_in_recovery()::integer::bigint, pg_postmaster_start_time(), clock_timestamp(),
        now.snapshot::text, '', '', '', '', '', '', '', '', '', '', '', NULL::json, ''::bytea FROM now
 UNION ALL
-SELECT 1::smallint, x.* FROM committed c CROSS JOIN LATERAL (
-    SELECT ` + rowColumns + ` FROM @schema@.outbox x
-    WHERE (x.xid, x.shard, x.id) > (c.xid, c.shard, 0) AND (x.xid, x.shard, x.id) <= (c.xid, c.shard, c.cursor)
-    ORDER BY x.xid, x.shard, x.id LIMIT c.n + 1) x
-UNION ALL
-SELECT 1::smallint, x.* FROM asked a CROSS JOIN LATERAL (
-    SELECT ` + rowColumns + ` FROM @schema@.outbox x
-    WHERE (x.xid, x.shard, x.id) >= (a.since, 0, 0) AND x.xid < a.until AND x.shard = a.shard AND x.id <= a.cursor
-    ORDER BY x.xid, x.shard, x.id LIMIT a.n + 1) x
-WHERE a.snapshot IS NOT NULL
+SELECT 1::smallint, ` + rowColumns + ` FROM (
+    SELECT x.*, sum(` + rowSize + `) OVER (PARTITION BY x.shard ORDER BY x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
+    FROM late x) x
+WHERE x.before < x.bytes
 UNION ALL
 SELECT 2::smallint, ` + rowColumns + ` FROM asked a CROSS JOIN LATERAL (
-    SELECT x.*, sum(octet_length(x.payload)) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - octet_length(x.payload) AS before
+    SELECT x.*, sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
     FROM @schema@.outbox x
     WHERE (x.shard, x.id) > (a.shard, a.cursor) AND x.shard <= a.shard
     ORDER BY x.shard, x.id LIMIT a.n) x
@@ -87,7 +92,7 @@ type ask struct {
 	cursor     int64
 	snapshot   string
 	n          int       // rows at most, of late ones and of the tail each
-	bytes      int       // payload bytes of the tail at most; one row always passes
+	bytes      int       // of late rows and of the tail each; one row always passes
 	server     time.Time // start time of the server that cursor and snapshot come from; zero: any
 	urgent     bool      // there is more to read, as far as is known
 	reply      chan<- answer
@@ -155,18 +160,19 @@ func scanPages(rows pgx.Rows, pages map[int16]*page, began time.Time) (head, err
 
 // finishPage derives what the counts of rows say.
 func finishPage(p *page, a ask, h head) {
-	late, tail, bytes := 0, 0, 0
+	late, lateBytes, tail, tailBytes := 0, 0, 0, 0
 	for _, r := range p.rows {
 		if r.late {
 			late++
+			lateBytes += r.size()
 			continue
 		}
 		tail++
-		bytes += len(r.msg.Payload)
+		tailBytes += r.size()
 	}
 	p.snapshot, p.last = h.snapshot, h.last
-	p.overflow = late > a.n
-	p.full = tail >= a.n || tail > 0 && bytes >= a.bytes
+	p.overflow = late > a.n || late > 0 && lateBytes >= a.bytes
+	p.full = tail >= a.n || tail > 0 && tailBytes >= a.bytes
 	p.fresh = a.snapshot != "" && snapshotEnd(h.snapshot)-snapshotEnd(a.snapshot) > farBehind
 }
 

@@ -321,6 +321,7 @@ func (s *lanes) expire(now time.Time) {
 		s.landed(r)
 		r.overdue = true
 		s.overdue++
+		s.overdueBytes += r.size()
 		s.probeFailed(r, errConfirmLate, now)
 		s.stop(r.route, errConfirmLate, now)
 		r.route.slow = true

@@ -14,8 +14,11 @@ import (
 const rowColumns = `x.shard, x.id, x.hash, x.created_at, x.occurred_at, x.message_id, x.type, x.key, x.exchange, x.routing_key,
     x.content_type, x.source, x.correlation_id, x.causation_id, x.request_id, x.traceparent, x.tracestate, x.headers, x.payload`
 
-// rowOverhead is what a row costs in memory besides its payload, in bytes, roughly.
+// rowOverhead is what a row costs in memory besides its payload and headers, in bytes, roughly.
 const rowOverhead = 1 << 10
+
+// rowSize is size in SQL.
+const rowSize = `(octet_length(x.payload) + coalesce(octet_length(x.headers::text), 0) + 1024)`
 
 // place says where a row is in its life, see the package comment.
 type place uint8
@@ -57,7 +60,10 @@ type row struct {
 }
 
 // size is what the row counts against limits in bytes.
-func (r *row) size() int { return len(r.msg.Payload) + rowOverhead }
+func (r *row) size() int { return len(r.msg.Payload) + len(r.headers) + rowOverhead }
+
+// empty lets go of what only a publish needs, once the row counts against no limit any more.
+func (r *row) empty() { r.msg.Payload, r.headers = nil, nil }
 
 // fields are where the columns of rowColumns go.
 func (r *row) fields() []any {
@@ -71,14 +77,15 @@ func (r *row) fields() []any {
 // publishing encodes the row. Shard, id and epoch travel along, so that a late publish of a former owner can
 // be told from the new owner's.
 func (r *row) publishing(epoch int64) (amqp.Publishing, error) {
+	m := r.msg // decoded headers are not kept: they take many times their text
 	if r.headers != nil {
 		headers, err := message.ParseHeadersJSON(r.headers)
 		if err != nil {
 			return amqp.Publishing{}, fmt.Errorf("decode headers: %w", err)
 		}
-		r.msg.Headers = headers
+		m.Headers = headers
 	}
-	p, err := r.msg.Publishing()
+	p, err := m.Publishing()
 	if err != nil {
 		return amqp.Publishing{}, err
 	}

@@ -67,6 +67,7 @@ type shard struct {
 	marking  bool
 	sweeping bool
 	checking bool
+	fetching bool
 	sweepAt  time.Time
 	armAt    time.Time
 	expireAt time.Time

@@ -16,7 +16,7 @@ const (
 	// which could turn the plan around, by IS TRUE.
 	passSQL pg.SQL = `
 SELECT ` + rowColumns + ` FROM (
-    SELECT x.*, sum(octet_length(x.payload)) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - octet_length(x.payload) AS before
+    SELECT x.*, sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
     FROM @schema@.outbox x
     WHERE (x.shard, x.id) > ($1, $2) AND x.shard <= $1 AND (x.shard, x.id) <= ($1, $3)
       AND ((x.hash IN (SELECT unnest($4::bigint[]))) IS TRUE AND x.key <> '' OR $5 AND x.key = '')
@@ -98,7 +98,7 @@ func (s *slowStore) pass(ctx context.Context, timeout time.Duration, shard int16
 	}, passSQL.In(s.schema), shard, p.pos, p.to, hashes, p.loose, n, int64(bytes))
 	size := 0
 	for _, r := range a.rows {
-		size += len(r.msg.Payload)
+		size += r.size()
 	}
 	a.reached = a.err == nil && len(a.rows) < n && (len(a.rows) == 0 || size < bytes)
 	return a

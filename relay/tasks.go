@@ -3,10 +3,14 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
 )
+
+// parkedAtOnce is how many parked rows of a shard are tried at the same time.
+const parkedAtOnce = 64
 
 // load reads the parked rows before anything else: a key that they block must not be published.
 func (s *shard) load(ctx context.Context) {
@@ -32,7 +36,7 @@ func (s *shard) askMain() {
 		return
 	}
 	s.asked = ask{
-		shard: s.id, generation: l.generation, cursor: l.cursor, snapshot: l.snapshot, n: room, bytes: l.windowBytes,
+		shard: s.id, generation: l.generation, cursor: l.cursor, snapshot: l.snapshot, n: room, bytes: l.roomBytes(),
 		server: s.server, urgent: (s.hungry || l.snapshot == "") && !l.stuck, reply: s.pages,
 	}
 	l.ghosts[mainRead].begin()
@@ -218,9 +222,7 @@ func (s *shard) timed(ctx context.Context, now time.Time) {
 	}
 	s.lanes.probeRoutes(now)
 	s.tell(ctx, now)
-	if ids := s.lanes.dueParked(now, 64); len(ids) > 0 {
-		s.fetchParked(ctx, ids)
-	}
+	s.fetchParked(ctx, now)
 	s.mark(ctx)
 	s.pass(ctx)
 	if now.After(s.sweepAt) && !s.sweeping && s.lanes.snapshot != "" {
@@ -230,26 +232,44 @@ func (s *shard) timed(ctx context.Context, now time.Time) {
 	}
 }
 
-func (s *shard) fetchParked(ctx context.Context, ids []int64) {
-	var rows []*row
+// fetchParked reads the parked rows that are due, when they can be sent.
+func (s *shard) fetchParked(ctx context.Context, now time.Time) {
+	if blocked, _ := s.current.conn.Blocked(); blocked || s.fetching || s.jammed || s.lanes.full() {
+		return
+	}
+	ids := s.lanes.dueParked(now, parkedAtOnce)
+	if len(ids) == 0 {
+		return
+	}
+	s.fetching = true
+	var f fetched
 	var err error
-	s.errand(ctx, func(ctx context.Context) { rows, err = s.relay.parking.fetch(ctx, s.id, ids) }, func() {
-		for _, r := range rows {
+	bytes := s.lanes.roomBytes()
+	s.errand(ctx, func(ctx context.Context) { f, err = s.relay.parking.fetch(ctx, s.id, ids, bytes) }, func() {
+		s.fetching = false
+		for _, r := range f.rows {
 			s.lanes.takeParked(r)
 		}
 		for _, id := range ids {
-			ref := s.lanes.parked.refs[id]
-			switch {
-			case ref == nil || ref.row != nil:
-			case err != nil:
-				ref.busy, ref.due = false, time.Now().Add(retryLater)
-			default:
-				s.lanes.unparked(ref)
-				s.noteGone(1)
-			}
+			s.notFetched(id, slices.Contains(f.left, id), err)
 		}
 		s.status("parked", err)
 	})
+}
+
+// notFetched deals with a parked row that was asked for and is not in memory now.
+func (s *shard) notFetched(id int64, left bool, err error) {
+	ref := s.lanes.parked.refs[id]
+	switch {
+	case ref == nil || ref.row != nil:
+	case err != nil:
+		ref.busy, ref.due = false, time.Now().Add(retryLater)
+	case left:
+		ref.busy = false
+	default:
+		s.lanes.unparked(ref)
+		s.noteGone(1)
+	}
 }
 
 // mark notes the keys of a flood of late rows.
@@ -299,7 +319,7 @@ func (s *shard) pass(ctx context.Context) {
 	}
 	s.lanes.ghosts[lagRead].begin()
 	var a passAnswer
-	view, n, bytes, timeout := *p, max(s.lanes.window/2, 1), s.lanes.windowBytes, s.slowFor
+	view, n, bytes, timeout := *p, max(s.lanes.window/2, 1), s.lanes.roomBytes(), s.slowFor
 	s.errand(ctx, func(ctx context.Context) { a = s.relay.slow.pass(ctx, timeout, s.id, view, hashes, n, bytes) }, func() {
 		s.passing = false
 		defer s.lanes.ghosts[lagRead].end()
