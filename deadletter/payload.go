@@ -3,6 +3,7 @@ package deadletter
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -71,9 +72,9 @@ func shownValue(value any, depth int) any {
 	}
 	switch v := value.(type) {
 	case string:
-		return message.Clip(v, maxHeaderText)
+		return shownText(v)
 	case []byte:
-		return message.Clip(string(v), maxHeaderText)
+		return shownText(string(v))
 	case float32:
 		return shownFloat(float64(v))
 	case float64:
@@ -91,6 +92,24 @@ func shownValue(value any, depth int) any {
 	default:
 		return v
 	}
+}
+
+// shownText keeps what is not valid UTF-8 as escapes, such as \xff, so that it is not taken for text.
+func shownText(s string) string {
+	if utf8.ValidString(s) {
+		return message.Clip(s, maxHeaderText)
+	}
+	var out strings.Builder
+	for at := 0; at < len(s) && out.Len() <= maxHeaderText; {
+		char, size := utf8.DecodeRuneInString(s[at:])
+		if char == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&out, `\x%02x`, s[at])
+		} else {
+			out.WriteString(s[at : at+size])
+		}
+		at += size
+	}
+	return message.Clip(out.String(), maxHeaderText)
 }
 
 func shownFloat(f float64) any {

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"math"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -18,7 +19,7 @@ func republishing(d *amqp.Delivery, f *facts, n names, run string, now time.Time
 		message.SetOrigin(p.Headers, message.Origin{Exchange: f.death.Exchange, RoutingKey: f.death.RoutingKey, Queue: n.work})
 	}
 	p.Headers[message.HeaderReprocess] = now.UTC().Format(time.RFC3339)
-	p.Headers[message.HeaderRedriveCount] = max(f.redrives, 0) + 1
+	p.Headers[message.HeaderRedriveCount] = min(max(f.redrives, 0), math.MaxInt64-1) + 1
 	p.Headers[message.HeaderRedriveRun] = run
 	return p
 }

@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -45,6 +46,14 @@ func TestRedriveChangesOnlyTheListedHeaders(t *testing.T) {
 		}
 		require.Equal(t, want, p.Headers)
 	})
+}
+
+func TestACountOfRedrivesNeverTurnsAround(t *testing.T) {
+	t.Parallel()
+	for before, want := range map[int64]int64{0: 1, -5: 1, math.MaxInt64 - 1: math.MaxInt64, math.MaxInt64: math.MaxInt64} {
+		d := amqp.Delivery{Headers: amqp.Table{message.HeaderRedriveCount: before}}
+		require.Equal(t, want, deadletter.Republishing(&d, work, "run-1", time.Now()).Headers[message.HeaderRedriveCount])
+	}
 }
 
 func drawDelivery(t *rapid.T) amqp.Delivery {

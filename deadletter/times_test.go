@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ func TestTimesOutOfRangeAreShownWithTheRest(t *testing.T) {
 	far := time.Unix(1<<60, 0)
 	stamped := letter("stamped", "order.paid", "x", "x")
 	stamped.Timestamp = far
+	stamped.Headers["bytes"] = []byte("\x00\x01\xff?")
 	died := amqp.Publishing{MessageId: "died", Timestamp: far, Headers: amqp.Table{
 		"when":                   far,
 		message.HeaderReprocess:  "0000-01-01T00:00:00+14:00",
@@ -28,6 +30,7 @@ func TestTimesOutOfRangeAreShownWithTheRest(t *testing.T) {
 	s.fill(dlq, died, stamped, letter("good", "order.paid", "x", "x"))
 	letters, err := s.letters.Show(t.Context(), deadletter.ShowRequest{Queue: work, Who: "ann"})
 	require.NoError(t, err)
+	require.Equal(t, `\x00\x01\xff?`, strings.ReplaceAll(letters[1].Headers["bytes"].(string), "\x00\x01", `\x00\x01`), "a byte is no question mark")
 	text, err := json.Marshal(letters)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"good"`)

@@ -267,10 +267,11 @@ func truncated(f float64) (int64, bool) {
 	return int64(f), true
 }
 
-// Attempts returns the failed attempts recorded in the headers: 0 when absent, negative or unreadable.
+// Attempts returns the failed attempts recorded in the headers: 0 when absent, negative or unreadable, and never so many that
+// one more would not fit into 32 bits.
 func Attempts(h amqp.Table) int {
 	n, _ := Integer(h[HeaderAttempts])
-	return int(min(max(n, 0), math.MaxInt32))
+	return int(min(max(n, 0), math.MaxInt32-1))
 }
 
 // Text returns a header as text, or "" when it is absent or of another type.

@@ -64,7 +64,7 @@ func TestAttemptsOfHostileValues(t *testing.T) {
 		{uint8(4), 4},
 		{"4", 4},
 		{4.0, 4},
-		{int64(math.MaxInt64), math.MaxInt32},
+		{int64(math.MaxInt64), math.MaxInt32 - 1},
 		{int64(math.MinInt64), 0},
 		{math.NaN(), 0},
 		{amqp.Decimal{Scale: 255, Value: 1}, 0},

@@ -239,6 +239,17 @@ func TestTheRunbooksFiltersAndStatements(t *testing.T) {
 	}
 }
 
+func TestDLQShowTellsOfHeadersThatWereLost(t *testing.T) {
+	t.Parallel()
+	s := newDLQStage(t)
+	h := amqp.Table{"large": strings.Repeat("x", 100_000)}
+	message.Failure{Class: "x"}.Write(h, 1)
+	require.NoError(t, s.ch.PublishWithContext(t.Context(), "", "orders.saga.dlq", true, false, amqp.Publishing{MessageId: "wide", Headers: h}))
+	testkit.Eventually(t, 10*time.Second, "the letter", func() bool { return s.depth("orders.saga.dlq") == 1 })
+	got := s.run("show", "--queue", "orders.saga")
+	require.Regexp(t, `(?m)^lost headers +1 of the producer's`, got.stdout)
+}
+
 func TestDLQListGoesOnBehindAQueueThatCannotBeLookedAt(t *testing.T) {
 	t.Parallel()
 	s := newDLQStage(t)

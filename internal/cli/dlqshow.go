@@ -13,6 +13,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/message"
 )
 
 func dlqShow(s *session) *cobra.Command {
@@ -123,6 +124,7 @@ func letterRows(l *deadletter.Letter) [][]string {
 		{"redrives", redrivesText(l)},
 		{"content type", l.ContentType},
 		{"size", strconv.Itoa(l.Size)},
+		{"lost headers", droppedText(l)},
 	}
 }
 
@@ -176,6 +178,14 @@ func headerRows(l *deadletter.Letter) [][]string {
 		rows = append(rows, []string{"header " + name, fmt.Sprint(l.UserHeaders[name])})
 	}
 	return rows
+}
+
+// droppedText tells of headers that had to go when the message was published again.
+func droppedText(l *deadletter.Letter) string {
+	if n, _ := message.Integer(l.Headers[message.HeaderDropped]); n > 0 {
+		return fmt.Sprintf("%d of the producer's, the largest: with them the message could not have been moved", n)
+	}
+	return ""
 }
 
 func originText(l *deadletter.Letter) string {
