@@ -189,9 +189,7 @@ func (k *keeper) leastUsed() int {
 func (k *keeper) end(ctx context.Context, o *owned) {
 	delete(k.owned, o.shard.id)
 	k.relay.enlist(o.shard.id, nil)
-	if o.shard.err != nil {
-		return // lost; whoever has it now released nothing
-	}
+	// Also when it was lost: if nobody has taken it since, its epoch must not run a second time beside statements of the first.
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	if err := k.leases.release(ctx, o.shard.id, o.epoch); err != nil {

@@ -17,9 +17,10 @@ import (
 
 const (
 	// parkSQL moves a row in one statement, so it is in exactly one of the two tables. No row: the lease is
-	// gone, or the row is.
+	// gone, or the row is. All statements on the parked table lock the lease's row: a new owner must not load its
+	// parked rows between their check of the epoch and their commit.
 	parkSQL pg.SQL = `
-WITH held AS (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2),
+WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE),
 moved AS (DELETE FROM @schema@.outbox x WHERE x.ctid = ANY (ARRAY(
     SELECT f.ctid FROM (SELECT o.ctid, o.shard, o.id FROM @schema@.outbox o
                         WHERE (o.shard, o.id) >= ($1, $3) ORDER BY o.shard, o.id LIMIT 1) f
@@ -29,17 +30,22 @@ SELECT moved.*, $4, $5, $6, $7, clock_timestamp(), clock_timestamp(), CASE WHEN 
 FROM moved`
 
 	failAgainSQL pg.SQL = `
+WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE)
 UPDATE @schema@.outbox_parked p
 SET state = $4, attempts = $5, reason = $6, error = $7, last_failed_at = clock_timestamp(),
     next_at = CASE WHEN $4 = 'retry' THEN clock_timestamp() + $8::interval END
-FROM @schema@.outbox_leases l
-WHERE l.shard = $1 AND l.epoch = $2 AND p.shard = $1 AND p.id = $3`
+FROM held WHERE p.shard = $1 AND p.id = $3`
+
+	// parkedSQL finds what an earlier try has stored whose answer was lost.
+	parkedSQL pg.SQL = `
+SELECT state = 'dead', attempts, coalesce(extract(epoch FROM next_at - clock_timestamp()), 0)::float8
+FROM @schema@.outbox_parked WHERE shard = $1 AND id = $2`
 
 	heldSQL pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2)`
 
 	settleParkedSQL pg.SQL = `
-DELETE FROM @schema@.outbox_parked p USING @schema@.outbox_leases l
-WHERE l.shard = $1 AND l.epoch = $2 AND p.shard = $1 AND p.id = ANY ($3)`
+WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE)
+DELETE FROM @schema@.outbox_parked p USING held WHERE p.shard = $1 AND p.id = ANY ($3)`
 
 	// loadParkedSQL leaves out dead rows that hold back nobody.
 	loadParkedSQL pg.SQL = `
@@ -74,8 +80,11 @@ DELETE FROM @schema@.outbox WHERE ctid = ANY (ARRAY(
                         WHERE (o.shard, o.id) >= ($1, $2) ORDER BY o.shard, o.id LIMIT 1) f
     WHERE f.shard = $1 AND f.id = $2))`
 
-	// lockRequestSQL also waits for an earlier try to carry the request out whose answer was lost.
-	lockRequestSQL pg.SQL = `SELECT 1 FROM @schema@.outbox_requests WHERE id = $1 AND state = 'pending' FOR UPDATE`
+	// lockRequestSQL also waits for an earlier try to carry the request out whose answer was lost: then the request may
+	// be finished already.
+	lockRequestSQL pg.SQL = `
+SELECT q.state, coalesce(p.hash, 0), coalesce(p.key <> '', false) FROM @schema@.outbox_requests q
+LEFT JOIN @schema@.outbox_parked p ON p.shard = q.shard AND p.id = q.row_id WHERE q.id = $1 FOR UPDATE OF q`
 
 	// The lease's row is locked, so that a new owner cannot load its parked rows between this check and the commit.
 	lockLeaseSQL pg.SQL = `SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE`
@@ -149,7 +158,21 @@ func (p *parkStore) fail(ctx context.Context, epoch int64, v verdict) (failure, 
 	if tag.RowsAffected() > 0 {
 		return f, true, nil
 	}
-	return f, false, p.held(ctx, v.row.shard, epoch)
+	if err := p.held(ctx, v.row.shard, epoch); err != nil {
+		return f, false, err
+	}
+	return p.parkedBefore(ctx, v)
+}
+
+// parkedBefore looks whether the row is parked already: an earlier try has done it, and its answer was lost.
+func (p *parkStore) parkedBefore(ctx context.Context, v verdict) (f failure, there bool, err error) {
+	var wait float64
+	err = p.pool.QueryRow(ctx, parkedSQL.In(p.schema), v.row.shard, v.row.id).Scan(&f.dead, &f.attempts, &wait)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return f, false, nil
+	}
+	f.wait = waitOf(wait)
+	return f, err == nil, err
 }
 
 func (p *parkStore) held(ctx context.Context, shard int16, epoch int64) error {
@@ -186,7 +209,7 @@ func (p *parkStore) load(ctx context.Context, shard int16) ([]*parkedRef, error)
 		ref := &parkedRef{}
 		var wait float64
 		err := row.Scan(&ref.id, &ref.hash, &ref.keyed, &ref.dead, &ref.attempts, &wait)
-		ref.due = now.Add(time.Duration(min(wait, maxBackoff.Seconds()) * float64(time.Second)))
+		ref.due = now.Add(waitOf(wait))
 		return ref, err
 	})
 	switch {
@@ -196,6 +219,11 @@ func (p *parkStore) load(ctx context.Context, shard int16) ([]*parkedRef, error)
 		return nil, errTooManyParked
 	}
 	return refs, nil
+}
+
+// waitOf is a wait in seconds as the database computed it.
+func waitOf(seconds float64) time.Duration {
+	return time.Duration(min(seconds, maxBackoff.Seconds()) * float64(time.Second))
 }
 
 // ids returns those of the rows that load would return.
@@ -285,9 +313,17 @@ func (p *parkStore) requests(ctx context.Context, shards []int16) ([]request, er
 	})
 }
 
-// carryOut does what a request asks of a parked row, writes the audit entry and the outcome, all in one transaction.
+// carryOut does what a request asks of a parked row, writes the audit entry and the outcome, all in one transaction. It may
+// be called again after an error, whose transaction may have been committed.
 func (p *parkStore) carryOut(ctx context.Context, epoch int64, q *request) error {
 	return p.fulfil(ctx, epoch, q, func(tx pgx.Tx) error {
+		switch open, err := p.lock(ctx, tx, q); {
+		case err != nil:
+			return err
+		case !open:
+			q.done = q.state == "done"
+			return nil
+		}
 		if err := p.apply(ctx, tx, q); err != nil {
 			return err
 		}
@@ -295,15 +331,21 @@ func (p *parkStore) carryOut(ctx context.Context, epoch int64, q *request) error
 	})
 }
 
+// lock reads the request and the parked row that it concerns, and reports whether it is still to be carried out.
+func (p *parkStore) lock(ctx context.Context, tx pgx.Tx, q *request) (open bool, err error) {
+	err = tx.QueryRow(ctx, lockRequestSQL.In(p.schema), q.id).Scan(&q.state, &q.hash, &q.keyed)
+	return q.state == "pending", err
+}
+
 // discardPending discards a row that was withdrawn from memory. It may be called again after an error, whose
 // transaction may have been committed. It reports whether the row is gone.
 func (p *parkStore) discardPending(ctx context.Context, epoch int64, q *request) (gone bool, err error) {
 	err = p.fulfil(ctx, epoch, q, func(tx pgx.Tx) error {
-		open, err := tx.Exec(ctx, lockRequestSQL.In(p.schema), q.id)
+		open, err := p.lock(ctx, tx, q)
 		if err != nil {
 			return err
 		}
-		if open.RowsAffected() == 0 {
+		if !open {
 			return tx.QueryRow(ctx, `SELECT NOT EXISTS (`+pendingSQL.In(p.schema)+`)`, q.shard, q.rowID).Scan(&gone)
 		}
 		deleted, err := tx.Exec(ctx, discardPendingSQL.In(p.schema), q.shard, q.rowID)

@@ -71,7 +71,8 @@ func (s *shard) request(ctx context.Context, q request) {
 	s.carryOut(ctx, q, ref)
 }
 
-// carryOut does what is asked of a parked row; without ref, one that holds back nobody.
+// carryOut does what is asked of a parked row; without ref, one that holds back nobody. While nobody knows whether that
+// was done, the row stays busy, and it is tried again.
 func (s *shard) carryOut(ctx context.Context, q request, ref *parkedRef) {
 	if ref != nil {
 		ref.busy = true
@@ -79,15 +80,20 @@ func (s *shard) carryOut(ctx context.Context, q request, ref *parkedRef) {
 	s.handling[q.id] = true
 	var err error
 	s.errand(ctx, func(ctx context.Context) { err = s.relay.parking.carryOut(ctx, s.epoch, &q) }, func() {
+		switch {
+		case errors.Is(err, errFenced):
+			s.lose(err)
+			return
+		case err != nil:
+			s.logger.Warn().Err(err).Msg("request not carried out yet")
+			s.later(time.Now(), func(ctx context.Context) { s.carryOut(ctx, q, ref) })
+			return
+		}
 		delete(s.handling, q.id)
 		if ref != nil {
 			ref.busy = false
 		}
 		switch {
-		case errors.Is(err, errFenced):
-			s.lose(err)
-		case err != nil:
-			s.logger.Warn().Err(err).Msg("request not carried out yet")
 		case q.done && q.action == "discard" && ref != nil:
 			s.lanes.unparked(ref)
 		case q.done && q.action == "retry":

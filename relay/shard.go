@@ -248,10 +248,10 @@ func (s *shard) retry(ctx context.Context, now time.Time) {
 
 // open gets a session from the link.
 func (s *shard) open(ctx context.Context) {
-	if s.opening || s.draining {
+	if s.opening {
 		return
 	}
-	s.opening = true
+	s.opening = true // also while draining: the fence can be given back only through a channel
 	o := s.relay.opts
 	limits := rabbit.PublisherOptions{Window: 2*o.Window + 1, WindowBytes: 2*o.WindowBytes + 1<<27, MaxMessageBytes: o.MaxBody}
 	s.errands.Go(func() {

@@ -17,7 +17,7 @@ type rules struct {
 	noDropping    bool // later rows of a bad row's key stay ready under strict
 	onlyBadPass   bool // no switch of the relay: a requirement that skip does not keep
 
-	// The relay does not keep these five yet.
+	// These the model found in the relay; TestParkingWhoseAnswerIsLost and its neighbours hold the relay to them.
 	parkOnce     bool // parking that finds its row gone does not look whether its own lost try has parked it
 	parkNoLock   bool // the statements on the parked table do not lock the lease's row
 	sameEpoch    bool // a shard that ended without another owner is started again at its old epoch
