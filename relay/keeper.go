@@ -67,7 +67,7 @@ func (k *keeper) tick(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, k.leases.ttl/3)
 	defer cancel()
 	settled, err := k.rebalance(ctx, begun)
-	k.relay.health.set("leases", err)
+	k.relay.health.set(part{"leases", noShard}, err)
 	return err == nil && settled
 }
 

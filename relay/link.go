@@ -20,6 +20,8 @@ const (
 	fenceRetry = 50 * time.Millisecond
 	// openRetry is the wait after a channel could not be opened for another reason.
 	openRetry = 250 * time.Millisecond
+	// blockedAfter is how long an alarm of the broker may last before readiness tells.
+	blockedAfter = 3 * time.Second
 )
 
 // link is one broker connection to publish on, kept up while shards use it. Each shard has a channel of its own on it,
@@ -88,11 +90,28 @@ func (l *link) run(ctx context.Context) {
 func (l *link) session(ctx context.Context, conn *rabbit.Conn) error {
 	l.set(conn)
 	defer l.set(nil)
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-conn.Done():
-		return conn.Err()
+	told := false
+	for {
+		changed := conn.BlockedChanged()
+		var late <-chan time.Time
+		blocked, alarm := conn.Blocked()
+		switch {
+		case blocked:
+			late = time.After(blockedAfter)
+		case told:
+			told = false
+			l.status(nil)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-conn.Done():
+			return conn.Err()
+		case <-changed:
+		case <-late:
+			told = true
+			l.status(fmt.Errorf("the broker takes no messages: %s", alarm))
+		}
 	}
 }
 

@@ -88,7 +88,7 @@ func (r *Relay) Run(ctx context.Context) error {
 // prepare makes the parts of one run.
 func (r *Relay) prepare(work context.Context) {
 	r.born, r.work = time.Now(), work
-	r.health = newHealth(r.opts.Ready)
+	r.health = newHealth(r.opts.Ready, r.opts.Logger)
 	r.turns = make(chan struct{}, errandsAtOnce)
 	r.settler, r.parking, r.slow = newSettler(r.opts), newParkStore(r.opts), newSlowStore(r.opts)
 	reader := newReader(r.opts, r.metrics)
@@ -99,7 +99,7 @@ func (r *Relay) prepare(work context.Context) {
 	r.links = nil
 	for i := range r.opts.Connections {
 		name := fmt.Sprintf("broker connection %d", i+1)
-		r.links = append(r.links, newLink(r.opts.brokerOptions(i), func(err error) { r.health.set(name, err) }))
+		r.links = append(r.links, newLink(r.opts.brokerOptions(i), func(err error) { r.health.set(part{name, noShard}, err) }))
 	}
 }
 
@@ -113,6 +113,7 @@ func (r *Relay) start(work context.Context, parts *sync.WaitGroup) {
 	run(r.reader.run)
 	run(r.settler.run)
 	run(r.requests)
+	run(r.health.run)
 	if r.reader.bell != nil {
 		run(r.reader.bell.run)
 	}

@@ -87,12 +87,11 @@ type retry struct {
 }
 
 func newShard(r *Relay, id int16, epoch int64, l *link, until *atomic.Int64) *shard {
-	name := fmt.Sprintf("shard %d", id)
 	return &shard{
 		id: id, epoch: epoch, until: until, relay: r, link: l,
 		fence: fmt.Sprintf("surefoot.fence.%s.%s.%d", r.opts.Pool.Config().ConnConfig.Database, r.opts.Schema, id),
 		lanes: newLanes(id, r.opts.Exchange, r.opts.limits()), logger: r.opts.Logger.With().Int("shard", int(id)).Logger(),
-		status: func(part string, reason error) { r.health.set(name+" "+part, reason) },
+		status: func(name string, reason error) { r.health.set(part{name, int(id)}, reason) },
 		stop:   make(chan struct{}), sessions: make(chan session, 1), pages: make(chan answer, 1), replies: make(chan settled, 1),
 		done: make(chan func()), requests: make(chan request, requestQueue), handling: map[int64]bool{}, slowFor: slowTimeout,
 	}
