@@ -14,7 +14,8 @@ import (
 // Handler handles one message in a transaction that belongs to the consumer: what it writes through tx, and what
 // it enqueues there, is committed together with the inbox row, or not at all. It must not end tx, by pgx or by SQL, nor
 // leave rows open: such a message is a dead letter on the first try, and nothing is committed but what the handler itself
-// committed before. m is the handler's own copy, to change as it likes.
+// committed before. tx is recognised by its application_name: leave that alone where messages may come without an id.
+// m is the handler's own copy, to change as it likes.
 //
 // nil means done. Any other error is classified by resilience.Classify; [Permanent] and [RetryAfter] say more. ctx
 // ends at the message's deadline and at a shutdown; return soon then. Handlers run concurrently.

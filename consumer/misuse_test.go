@@ -82,6 +82,21 @@ func TestAMisusedTransactionIsTheHandlersFault(t *testing.T) {
 	require.Empty(t, w.logs.find("dependency away, holding messages uncounted"))
 }
 
+// The mark of the transaction is a name that a handler may change.
+func TestAHandlerMayNameItsSession(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.publish("1", "2")
+	w.start(w.options(func(ctx context.Context, tx pgx.Tx, m message.Message) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL application_name = 'billing'"); err != nil {
+			return err
+		}
+		return w.effect(ctx, tx, m)
+	}))
+	w.awaitEffects(2)
+	w.awaitEmpty("q", "q.retry", "q.dlq")
+}
+
 func TestASuspectThatLeavesRowsOpenIsBoundedToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
