@@ -13,7 +13,7 @@ func (s *session) showAccount(a *demo.Account) error {
 		return err
 	}
 	if n := len(a.Violations); n > 0 {
-		return fmt.Errorf("%d things are unaccounted for or wrong", n)
+		return fmt.Errorf("%d things are unaccounted for or wrong; the first: %s", n, a.Violations[0])
 	}
 	return nil
 }

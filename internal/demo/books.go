@@ -142,7 +142,7 @@ func (r *run) account(ctx context.Context) (*Account, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Account{Lines: r.lines}
+	a := &Account{Lines: r.lines, Violations: []string{}}
 	a.addOrders(r.orders, b.shop)
 	a.addEvents(b, r.spec)
 	a.addQueues(b, r.spec)

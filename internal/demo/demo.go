@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -116,7 +117,7 @@ func (d *Demo) Run(ctx context.Context) (*Account, error) {
 		return nil, fmt.Errorf("account for the run: %w", err)
 	}
 	if early != nil {
-		account.violated("the run ended early: %s", early)
+		account.Violations = slices.Insert(account.Violations, 0, fmt.Sprintf("the run ended early, after %s: %s", d.o.Timeout, early))
 	}
 	account.Seconds = time.Since(began).Seconds()
 	return account, nil

@@ -34,27 +34,29 @@ UNION SELECT order_id FROM {payments}.payments AS p WHERE NOT EXISTS (SELECT FRO
 
 // OrderAccount is what became of one order, in every service's books and in the provider's.
 type OrderAccount struct {
-	ID             string
-	Tenant         string
-	IdempotencyKey string
-	Status         string
-	Reason         string
-	TotalCents     int64
+	ID             string `json:"id"`
+	Tenant         string `json:"tenant"`
+	IdempotencyKey string `json:"idempotency_key"`
+	Status         string `json:"status"`
+	Reason         string `json:"reason"`
+	TotalCents     int64  `json:"total_cents"`
 	// Reservation and Payment are the states in the other services; empty: they know nothing of it.
-	Reservation, Payment string
-	Mails                int
+	Reservation string `json:"reservation"`
+	Payment     string `json:"payment"`
+	Mails       int    `json:"mails"`
 	// Charges, Refunds and Net are the provider's: counts, and what it kept in the end.
-	Charges, Refunds int
-	NetCents         int64
+	Charges  int   `json:"charges"`
+	Refunds  int   `json:"refunds"`
+	NetCents int64 `json:"net_cents"`
 }
 
 // Account is the whole shop's.
 type Account struct {
-	Orders []OrderAccount
+	Orders []OrderAccount `json:"orders"`
 	// Pending orders are on their way; with any, an account is not final.
-	Pending int
+	Pending int `json:"pending"`
 	// Violations of what must always hold, and, when nothing is pending, of what must hold in the end.
-	Violations []string
+	Violations []string `json:"violations"`
 }
 
 // LedgerReader tells what happened at the provider. [*provider.Client] is one.
@@ -69,7 +71,7 @@ func (s *Shop) Account(ctx context.Context, ledger LedgerReader, stock map[strin
 	if err != nil {
 		return nil, fmt.Errorf("read the provider's ledger: %w", err)
 	}
-	account := &Account{}
+	account := &Account{Violations: []string{}}
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, s.options.Pool, options, func(tx pgx.Tx) error { return s.read(ctx, tx, account, stock) })
 	if err != nil {
