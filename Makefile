@@ -2,15 +2,15 @@
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint fmt fuzz crash faults test-brokers stack-down clean need-go
+.PHONY: help demo test build lint fmt fuzz crash faults test-brokers test-pgbouncer stack-down clean need-go
 
 ROUNDS ?= 20
 FUZZCOUNT ?= 50000
 LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
-SCRIPTS := scripts/stack scripts/broker scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e scripts/bench .ci/run
+SCRIPTS := scripts/stack scripts/broker scripts/pgbouncer scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e scripts/bench .ci/run
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-12s %s\n' "$$target" "$$text"; done
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-14s %s\n' "$$target" "$$text"; done
 
 demo: build ## set up the local stack and run the whole way of an event on it, under a minute
 	@scripts/with-stack bin/surefoot demo
@@ -39,6 +39,9 @@ crash: need-go ## kill -9 at every step, then ROUNDS (20) times at random, and a
 test-brokers: need-go ## run all tests against RabbitMQ 3.10, 4.0 and 4.3 (as root, on Debian or Ubuntu)
 	@for generation in 3.10 4.0 4.3; do echo "== RabbitMQ $$generation"; \
 	  scripts/broker with $$generation go test -count=1 -timeout 30m ./... && scripts/broker down $$generation || exit 1; done
+
+test-pgbouncer: need-go ## run all tests through PgBouncer in transaction mode (installed on Debian or Ubuntu as root)
+	@scripts/with-stack scripts/pgbouncer with go test -count=1 -timeout 30m ./...
 
 faults: need-go ## restart, kill, block and cut the services under load, and account for every message
 	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 20m -parallel 2 -skip 'TestCrash'

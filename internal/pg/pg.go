@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -48,14 +46,17 @@ type Options struct {
 	MaxConns int32
 	// ConnectTimeout bounds one attempt to connect. Default: 5 s.
 	ConnectTimeout time.Duration
-	// StatementTimeout is enforced by the server on every statement. Default: 30 s; negative: none.
-	// It is set on each new connection by a statement of its own, because a pooler in transaction mode
-	// ignores or refuses start-up parameters.
+	// StatementTimeout bounds every statement. Default: 30 s; negative: none. The server enforces it, by 57014. Behind
+	// a pooler, where a setting would strike others, the pool does: the statement's context ends, the server is told to
+	// cancel and the connection is closed; a transaction that begins with SET LOCAL statement_timeout keeps its own.
 	StatementTimeout time.Duration
 }
 
 // Open returns a pool. It does no I/O: the database may be away, and the first use finds out. Errors never
 // contain the password. The caller closes the pool.
+//
+// Each connection finds out by itself whether a pooler is at its other end, and does without prepared statements there
+// unless the URL's default_query_exec_mode says otherwise.
 func Open(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	config, err := poolConfig(o)
 	if err != nil {
@@ -97,18 +98,20 @@ func poolConfig(o Options) (*pgxpool.Config, error) {
 	if _, set := config.ConnConfig.RuntimeParams["application_name"]; !set {
 		config.ConnConfig.RuntimeParams["application_name"] = o.Name
 	}
-	if o.StatementTimeout > 0 {
-		config.AfterConnect = setTimeout(o.StatementTimeout)
+	config.ConnConfig.Tracer = &sessions{
+		connectTimeout: o.ConnectTimeout, statementTimeout: o.StatementTimeout, mode: choosesMode(o.URL),
 	}
 	return config, nil
 }
 
-func setTimeout(d time.Duration) func(context.Context, *pgx.Conn) error {
-	sql := "SET statement_timeout = " + strconv.FormatInt(max(d.Milliseconds(), 1), 10) // 0 would be none
-	return func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql)
-		return err
+// choosesMode reports whether a URL, which has been parsed before, says how statements are to be executed.
+func choosesMode(url string) bool {
+	config, err := pgconn.ParseConfig(url)
+	if err != nil {
+		return false
 	}
+	_, set := config.RuntimeParams["default_query_exec_mode"]
+	return set
 }
 
 // parseError keeps the reason and drops the text of the URL, which may hold a password that the driver

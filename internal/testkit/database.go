@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -18,6 +19,8 @@ const cleanupTimeout = 30 * time.Second
 type DB struct {
 	// URL of the database that holds the schema.
 	URL string
+	// Direct is the URL past any pooler, for tests that keep something in a session.
+	Direct string
 	// Schema is its random name.
 	Schema string
 	// Pool of up to eight connections, closed when the test ends.
@@ -30,12 +33,12 @@ func Database(t testing.TB) DB {
 	needsServices(t)
 	u := service(t, databaseVar)
 	require.NotEmpty(t, u, "no PostgreSQL: %s", howToStart)
-	return newDatabase(t, u)
+	return newDatabase(t, u, cmp.Or(given(directVar), u))
 }
 
-func newDatabase(t testing.TB, u string) DB {
+func newDatabase(t testing.TB, u, direct string) DB {
 	t.Helper()
-	db := DB{URL: u, Schema: Name("t"), Pool: pool(t, u)}
+	db := DB{URL: u, Direct: direct, Schema: Name("t"), Pool: pool(t, u)}
 	t.Cleanup(func() { dropSchema(t, db) })
 	_, err := pg.Migrate(t.Context(), pg.MigrateOptions{URL: u, Schema: db.Schema})
 	require.NoError(t, err, "migrate a test schema (is PostgreSQL there? %s)", howToStart)

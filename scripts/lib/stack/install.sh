@@ -32,11 +32,14 @@ system_broker_bin() {
 
 newer_or_equal() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
 
-installed() { [[ -n $(if [[ $1 == db ]]; then db_bin; else system_broker_bin; fi) ]]; }
+# The program of scripts/pgbouncer, empty if there is none.
+pgbouncer_bin() { PATH=$PATH:/usr/sbin command -v pgbouncer || true; }
 
-package_of() { case $1 in db) echo postgresql ;; broker) echo rabbitmq-server ;; esac; }
+installed() { [[ -n $(case $1 in db) db_bin ;; broker) system_broker_bin ;; pgbouncer) pgbouncer_bin ;; esac) ]]; }
 
-needs() { case $1 in db) echo "PostgreSQL 15 or newer" ;; broker) echo "RabbitMQ 3.10 or newer" ;; esac; }
+package_of() { case $1 in db) echo postgresql ;; broker) echo rabbitmq-server ;; pgbouncer) echo pgbouncer ;; esac; }
+
+needs() { case $1 in db) echo "PostgreSQL 15 or newer" ;; broker) echo "RabbitMQ 3.10 or newer" ;; pgbouncer) echo "PgBouncer" ;; esac; }
 
 # install_packages COMPONENT...: whatever of them is missing. The one place that changes the machine.
 install_packages() {
@@ -69,7 +72,7 @@ give_up() {
 install_with_brew() {
   local component
   for component; do
-    case $component in db) brew install postgresql@17 flock >&2 ;; broker) brew install rabbitmq flock >&2 ;; esac
+    case $component in db) brew install postgresql@17 flock >&2 ;; broker) brew install rabbitmq flock >&2 ;; *) brew install "$component" >&2 ;; esac
   done
 }
 
@@ -115,11 +118,11 @@ quietly() {
 # Better no package than one that is too old.
 candidate_fits() {
   local version wanted=15
-  [[ $1 == postgresql ]] || wanted=3.10
+  case $1 in rabbitmq-server) wanted=3.10 ;; pgbouncer) wanted=1.12 ;; esac
   version=$(apt-cache policy "$1" | sed -nE 's/^ *Candidate: ([0-9]+:)?([0-9.]+).*/\2/p')
   newer_or_equal "${version:-0}" "$wanted" && return
   say "this system offers $1 ${version:-(none)}, but $wanted or newer is needed"
-  if [[ $1 == postgresql ]]; then give_up db; else give_up broker; fi
+  case $1 in postgresql) give_up db ;; rabbitmq-server) give_up broker ;; *) give_up "$1" ;; esac
 }
 
 # Packages of services start them when they are installed, unless this policy says no. An existing

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Part of scripts/stack: the directory, the ports and the processes of one stack.
 
-user_of() { case $1 in db) echo postgres ;; broker) echo rabbitmq ;; esac; }
+user_of() { case $1 in db | pgbouncer) echo postgres ;; broker) echo rabbitmq ;; esac; }
 
 # as COMPONENT COMMAND...: as that component's user when we are root, as ourselves otherwise.
 as() {
