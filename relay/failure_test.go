@@ -82,6 +82,92 @@ func TestReplicasShareTheShardsEvenly(t *testing.T) {
 	require.Len(t, w.deliveries(), 600, "handing over publishes nothing twice")
 }
 
+// epochs is how often shards were taken, all together.
+func (w *world) epochs() (n int) {
+	w.t.Helper()
+	require.NoError(w.t, w.db.Pool.QueryRow(w.t.Context(), `SELECT sum(epoch) FROM `+w.db.Schema+`.outbox_leases`).Scan(&n))
+	return n
+}
+
+// share waits until so many relays own so many shards each.
+func (w *world) share(relays, shards int) {
+	w.t.Helper()
+	w.wait(fmt.Sprintf("%d relays to own %d shards each", relays, shards), func() bool {
+		owners := w.owners()
+		for _, n := range owners {
+			if n != shards {
+				return false
+			}
+		}
+		return len(owners) == relays
+	})
+}
+
+// A relay that cannot publish must not keep shards from one that can.
+func TestARelayWithoutABrokerLeavesTheShardsToOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	net := testkit.Proxy(t, w.broker.URL)
+	o := w.options()
+	o.AMQPURL = net.Through(t, w.broker.URL)
+	w.start(o)
+	w.share(1, 8)
+
+	wrong := w.options() // it lives, and never gets anywhere
+	u, err := url.Parse(w.broker.URL)
+	require.NoError(t, err)
+	u.User = url.UserPassword("nobody", "nothing")
+	wrong.AMQPURL = u.String()
+	w.start(wrong)
+	w.wait("both to live", func() bool { return w.count("outbox_members") == 2 })
+	before := w.epochs()
+	w.feed(1, 20)
+	w.settled(200)
+	require.Equal(t, before, w.epochs(), "no shard was handed over")
+
+	w.start(w.options())
+	w.share(2, 4)
+	net.Cut() // for good, as far as the others know
+	w.share(1, 8)
+	w.feed(21, 40)
+	w.settled(400)
+	net.Heal(t)
+	w.share(2, 4)
+	w.inOrder()
+}
+
+// While the broker is away from all, handing over would help nobody.
+func TestAnOutageOfTheBrokerMovesNoShard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	net := testkit.Proxy(t, w.broker.URL)
+	for range 2 {
+		o := w.options()
+		o.AMQPURL = net.Through(t, w.broker.URL)
+		w.start(o)
+	}
+	w.share(2, 4)
+	before := w.epochs()
+	net.Cut()
+	w.wait("both to know", func() bool {
+		var able int
+		require.NoError(t, w.db.Pool.QueryRow(t.Context(), `SELECT count(able_since) FROM `+w.db.Schema+`.outbox_members`).Scan(&able))
+		return able == 0
+	})
+	net.Heal(t)
+	w.feed(1, 20)
+	w.settled(200)
+	w.wait("both to be proven again", func() bool {
+		var proven int
+		require.NoError(t, w.db.Pool.QueryRow(t.Context(),
+			`SELECT count(*) FROM `+w.db.Schema+`.outbox_members WHERE able_since < clock_timestamp() - interval '7 s'`).Scan(&proven))
+		return proven == 2
+	})
+	require.Equal(t, before, w.epochs())
+}
+
 // killConnections closes all of the relay's connections to the broker, as an operator would.
 func (w *world) killConnections() int {
 	w.t.Helper()

@@ -21,7 +21,9 @@ type keeper struct {
 	leases *leaseStore
 	owned  map[int16]*owned
 	ended  chan *owned
-	wg     sync.WaitGroup
+	// ableUntil is a lease after the broker was seen last.
+	ableUntil time.Duration
+	wg        sync.WaitGroup
 }
 
 // owned is a shard that runs.
@@ -44,10 +46,16 @@ func (k *keeper) run(ctx, work context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		var connecting <-chan struct{}
+		if conn, _, changed := k.relay.links[0].state(); conn == nil {
+			connecting = changed
+		}
 		select {
 		case <-ctx.Done():
 			k.leave(work)
 			return
+		case <-connecting:
+			timer.Reset(0)
 		case o := <-k.ended:
 			k.end(work, o)
 			timer.Reset(every / 10)
@@ -72,7 +80,8 @@ func (k *keeper) tick(ctx context.Context) bool {
 }
 
 func (k *keeper) rebalance(ctx context.Context, begun time.Duration) (bool, error) {
-	if err := k.leases.heartbeat(ctx); err != nil {
+	connected, able := k.able(begun)
+	if err := k.leases.heartbeat(ctx, able); err != nil {
 		return false, err
 	}
 	if err := k.renew(ctx, begun); err != nil {
@@ -86,7 +95,7 @@ func (k *keeper) rebalance(ctx context.Context, begun time.Duration) (bool, erro
 	share := v.share()
 	k.handOver(len(k.owned) - share)
 	missing := share - len(k.owned)
-	if missing > 0 && slices.ContainsFunc(v.leases, func(l lease) bool { return l.free && k.owned[l.shard] == nil }) {
+	if missing > 0 && connected && slices.ContainsFunc(v.leases, func(l lease) bool { return l.free && k.owned[l.shard] == nil }) {
 		begun := time.Since(k.relay.born)
 		taken, err := k.leases.take(ctx, missing)
 		if err != nil {
@@ -97,6 +106,16 @@ func (k *keeper) rebalance(ctx context.Context, begun time.Duration) (bool, erro
 		}
 	}
 	return len(k.owned) >= share, nil
+}
+
+// able reports whether this member can publish, now and as far as others need to know: a connection that is lost comes
+// back, and only when it does not for a lease are the shards better off elsewhere.
+func (k *keeper) able(now time.Duration) (connected, able bool) {
+	conn, _, _ := k.relay.links[0].state()
+	if connected = conn != nil; connected {
+		k.ableUntil = now + k.leases.ttl
+	}
+	return connected, now < k.ableUntil
 }
 
 // renew extends the leases. A lease counts from before the request was sent, less a tenth for what is on its way when it ends.

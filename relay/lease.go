@@ -17,8 +17,10 @@ const (
 	shardsSQL pg.SQL = `SELECT @schema@.outbox_shards(), count(*) FROM @schema@.outbox_leases`
 
 	heartbeatSQL pg.SQL = `
-INSERT INTO @schema@.outbox_members (id, name, ttl, expires_at) VALUES ($1, $2, $3, clock_timestamp() + $3::interval)
-ON CONFLICT (id) DO UPDATE SET expires_at = clock_timestamp() + $3::interval, ttl = $3`
+INSERT INTO @schema@.outbox_members AS m (id, name, ttl, expires_at, able_since)
+VALUES ($1, $2, $3, clock_timestamp() + $3::interval, CASE WHEN $4 THEN clock_timestamp() END)
+ON CONFLICT (id) DO UPDATE SET expires_at = clock_timestamp() + $3::interval, ttl = $3,
+    able_since = CASE WHEN $4 THEN coalesce(m.able_since, clock_timestamp()) END`
 
 	// renewSQL names the epochs; what it does not return has another owner, or its reply was lost once: see view.
 	renewSQL pg.SQL = `
@@ -27,13 +29,22 @@ FROM (SELECT k.shard FROM @schema@.outbox_leases k JOIN unnest($2::smallint[], $
       ON k.shard = mine.shard AND k.epoch = mine.epoch WHERE k.owner = $1 ORDER BY k.shard FOR UPDATE OF k) held
 WHERE l.shard = held.shard RETURNING l.shard`
 
-	// viewSQL shows all leases, and how many members are alive and how many of them come before this one. A member
-	// or lease further ahead than its ttl comes from a clock that was set back: it counts as expired.
+	// viewSQL shows all leases, and how many members count, this one among them, and how many of these come before it. A
+	// member that cannot publish counts only while it owns something, and until another has been able to for a lease, or
+	// for longer than it takes to connect again: when the broker comes back, nobody should hand over in between. A member or lease further
+	// ahead than its ttl comes from a clock that was set back: it counts as expired.
 	viewSQL pg.SQL = `
+WITH alive AS MATERIALIZED (
+    SELECT id, able_since IS NOT NULL AS able, able_since < clock_timestamp() - greatest(ttl, '5 s') AS proven FROM @schema@.outbox_members
+    WHERE expires_at BETWEEN clock_timestamp() AND clock_timestamp() + ttl
+), counted AS MATERIALIZED (
+    SELECT id FROM alive
+    WHERE able OR NOT EXISTS (SELECT FROM alive WHERE proven)
+        AND EXISTS (SELECT FROM @schema@.outbox_leases l WHERE l.owner = alive.id AND l.expires_at > clock_timestamp())
+)
 SELECT l.shard, l.epoch, coalesce(l.owner = $1, false),
        l.owner IS NULL OR l.expires_at < clock_timestamp() OR l.expires_at > clock_timestamp() + l.ttl,
-       (SELECT count(*) FROM @schema@.outbox_members WHERE expires_at BETWEEN clock_timestamp() AND clock_timestamp() + ttl),
-       (SELECT count(*) FROM @schema@.outbox_members WHERE expires_at BETWEEN clock_timestamp() AND clock_timestamp() + ttl AND id < $1)
+       (SELECT count(*) FROM counted), (SELECT count(*) FROM counted WHERE id < $1), EXISTS (SELECT FROM counted WHERE id = $1)
 FROM @schema@.outbox_leases l ORDER BY l.shard`
 
 	takeSQL pg.SQL = `
@@ -70,11 +81,12 @@ type lease struct {
 type view struct {
 	leases         []lease
 	members, ahead int
+	counted        bool // this member is one of them
 }
 
 // share is how many shards this member should own: even, the first ones by id get the rest.
 func (v view) share() int {
-	if v.members == 0 {
+	if !v.counted {
 		return 0
 	}
 	share := len(v.leases) / v.members
@@ -106,8 +118,9 @@ func (e *ShardsError) Error() string {
 		e.Configured, e.Stored, e.Leases, e.Stored)
 }
 
-func (l *leaseStore) heartbeat(ctx context.Context) error {
-	if _, err := l.pool.Exec(ctx, heartbeatSQL.In(l.schema), l.me, l.name, l.ttl); err != nil {
+// heartbeat says that this member lives, and whether it is able to publish.
+func (l *leaseStore) heartbeat(ctx context.Context, able bool) error {
+	if _, err := l.pool.Exec(ctx, heartbeatSQL.In(l.schema), l.me, l.name, l.ttl, able); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	return nil
@@ -133,7 +146,7 @@ func (l *leaseStore) view(ctx context.Context) (view, error) {
 	}
 	var v view
 	v.leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s lease, err error) {
-		err = row.Scan(&s.shard, &s.epoch, &s.mine, &s.free, &v.members, &v.ahead)
+		err = row.Scan(&s.shard, &s.epoch, &s.mine, &s.free, &v.members, &v.ahead, &v.counted)
 		return s, err
 	})
 	if err != nil {

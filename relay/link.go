@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
@@ -15,6 +16,8 @@ import (
 )
 
 const (
+	// fencePrefix begins the names of all fences: the broker's user needs the configure permission on them.
+	fencePrefix = "surefoot.fence."
 	// fenceRetry is the wait while a former owner's connection is still there; it goes within some 30 ms of
 	// its end.
 	fenceRetry = 50 * time.Millisecond
@@ -88,6 +91,9 @@ func (l *link) run(ctx context.Context) {
 }
 
 func (l *link) session(ctx context.Context, conn *rabbit.Conn) error {
+	if err := tryFence(ctx, conn); err != nil {
+		return err
+	}
 	l.set(conn)
 	defer l.set(nil)
 	told := false
@@ -113,6 +119,28 @@ func (l *link) session(ctx context.Context, conn *rabbit.Conn) error {
 			l.status(fmt.Errorf("the broker takes no messages: %s", alarm))
 		}
 	}
+}
+
+// tryFence makes sure that the user may take fences, without which no shard can be published.
+func tryFence(ctx context.Context, conn *rabbit.Conn) error {
+	name := fencePrefix + "try." + uuid.NewString()
+	if err := rabbit.Fence(ctx, conn, name); err != nil {
+		return err
+	}
+	return giveBack(ctx, conn, name)
+}
+
+// giveBack gives a fence back.
+func giveBack(ctx context.Context, conn *rabbit.Conn, name string) error {
+	channel, err := conn.Channel(ctx)
+	if err != nil {
+		return err
+	}
+	err = channel.Do(ctx, "give back fence", func(ch *amqp.Channel) error {
+		_, err := ch.QueueDelete(name, false, false, false)
+		return err
+	})
+	return errors.Join(err, channel.Close(ctx))
 }
 
 // await waits until ok, and reports whether that came before the end of ctx.
@@ -188,15 +216,7 @@ func (s session) close(ctx context.Context, fence string, unconfirmed bool) erro
 	if err := s.pub.Close(ctx); err != nil {
 		return fmt.Errorf("close publishing channel: %w", err)
 	}
-	channel, err := s.conn.Channel(ctx)
-	if err != nil {
-		return err
-	}
-	err = channel.Do(ctx, "give back fence", func(ch *amqp.Channel) error {
-		_, err := ch.QueueDelete(fence, false, false, false)
-		return err
-	})
-	return errors.Join(err, channel.Close(ctx))
+	return giveBack(ctx, s.conn, fence)
 }
 
 // lookUp asks whether an exchange is there, on a channel of its own, which a missing one closes.

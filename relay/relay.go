@@ -120,5 +120,6 @@ func (r *Relay) start(work context.Context, parts *sync.WaitGroup) {
 	for _, l := range r.links {
 		run(l.run)
 	}
+	r.links[0].use(1) // who cannot connect takes no shards
 	run((&janitor{r.opts.Pool, r.opts.Schema, r.opts.Logger, r.metrics}).run)
 }
