@@ -283,7 +283,8 @@ func TestForeignFenceIsWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	ch, err := conn.Channel()
 	require.NoError(t, err)
-	database := w.db.Pool.Config().ConnConfig.Database
+	var database string
+	require.NoError(t, w.db.Pool.QueryRow(t.Context(), `SELECT system_identifier || '.' || current_database() FROM pg_control_system()`).Scan(&database))
 	for shard := range 8 {
 		_, err := ch.QueueDeclare(fmt.Sprintf("surefoot.fence.%s.%s.%d", database, w.db.Schema, shard), false, false, true, false, amqp.Table{"x-queue-type": "classic"})
 		require.NoError(t, err)
@@ -300,4 +301,25 @@ func TestForeignFenceIsWaitedFor(t *testing.T) {
 	require.NoError(t, conn.Close())
 	w.settled(1)
 	w.wait("readiness to be fine", func() bool { return <-reasons == nil })
+}
+
+// Services that have a database each often call it alike.
+func TestClustersWithTheSameNamesDoNotFenceEachOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	w.start(w.options())
+	w.share(1, 8)
+	other := testkit.PrivatePostgres(t).Database(t)
+	_, err := other.Pool.Exec(t.Context(), "ALTER SCHEMA "+other.Schema+" RENAME TO tmp; DROP SCHEMA tmp CASCADE")
+	require.NoError(t, err)
+	other.Schema = w.db.Schema
+	_, err = pg.Migrate(t.Context(), pg.MigrateOptions{URL: other.URL, Schema: other.Schema})
+	require.NoError(t, err)
+	require.Equal(t, w.db.Pool.Config().ConnConfig.Database, other.Pool.Config().ConnConfig.Database)
+	second := newWorldOn(t, other, w.broker)
+	second.start(second.options())
+	second.enqueue(msg("k", 1))
+	second.wait("its row to be published", func() bool { return second.count("outbox") == 0 })
+	w.wait("it to arrive", func() bool { return len(w.ids()) == 1 })
 }

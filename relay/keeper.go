@@ -20,6 +20,7 @@ type keeper struct {
 	relay  *Relay
 	leases *leaseStore
 	owned  map[int16]*owned
+	fences string // how the names of fences begin
 	ended  chan *owned
 	// ableUntil is a lease after the broker was seen last.
 	ableUntil time.Duration
@@ -97,6 +98,9 @@ func (k *keeper) rebalance(ctx context.Context, begun time.Duration) (bool, erro
 	missing := share - len(k.owned)
 	if missing > 0 && connected && slices.ContainsFunc(v.leases, func(l lease) bool { return l.free && k.owned[l.shard] == nil }) {
 		begun := time.Since(k.relay.born)
+		if k.fences, err = k.leases.fences(ctx); err != nil { // each time: a pooler may lead to another server
+			return false, err
+		}
 		taken, err := k.leases.take(ctx, missing)
 		if err != nil {
 			return false, err
@@ -183,7 +187,7 @@ func (k *keeper) start(l lease, begun time.Duration) {
 	ctx, cancel := context.WithCancel(k.relay.work)
 	o := &owned{epoch: l.epoch, cancel: cancel, link: k.leastUsed()}
 	o.until.Store(int64(k.lastsUntil(begun)))
-	o.shard = newShard(k.relay, l.shard, l.epoch, k.relay.links[o.link], &o.until)
+	o.shard = newShard(k.relay, l, k.fences, k.relay.links[o.link], &o.until)
 	k.owned[l.shard] = o
 	k.relay.enlist(l.shard, o.shard)
 	k.relay.opts.Logger.Info().Int("shard", int(l.shard)).Int64("epoch", l.epoch).Msg("shard taken")

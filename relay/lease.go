@@ -11,6 +11,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 const (
@@ -54,11 +55,20 @@ FROM (SELECT shard FROM @schema@.outbox_leases
       ORDER BY shard LIMIT $2 FOR UPDATE SKIP LOCKED) free
 WHERE l.shard = free.shard RETURNING l.shard, l.epoch`
 
+	// identitySQL is what the fences of this database and of no other share. The system identifier tells clusters apart
+	// whose databases have the same name. It is right where an id of our own in a table would be wrong: a dump that is
+	// restored elsewhere is another outbox, and must not fence the original; a standby that is promoted, or a backup that
+	// is restored in place, is the same one, and its former relays must be fenced. A physical copy of a cluster that runs
+	// beside it on the same vhost is taken for the same one: readiness and log say so.
+	identitySQL pg.SQL = `SELECT system_identifier || '.' || current_database() FROM pg_control_system()`
+
 	releaseSQL pg.SQL = `
 UPDATE @schema@.outbox_leases SET owner = NULL, expires_at = '-infinity' WHERE shard = $1 AND epoch = $2 AND owner = $3`
 
 	leaveSQL pg.SQL = `DELETE FROM @schema@.outbox_members WHERE id = $1`
 )
+
+const insufficientPrivilege = "42501"
 
 // leaseStore is the leases and members in the database. All judgements are by the database's clock. It is
 // stateless.
@@ -75,6 +85,19 @@ type lease struct {
 	shard      int16
 	epoch      int64
 	mine, free bool
+}
+
+// fences returns how the names of all fences of this outbox begin.
+func (l *leaseStore) fences(ctx context.Context) (string, error) {
+	var database string
+	err := l.pool.QueryRow(ctx, identitySQL.In(l.schema)).Scan(&database)
+	if resilience.SQLStateOf(err) == insufficientPrivilege {
+		err = l.pool.QueryRow(ctx, `SELECT current_database()`).Scan(&database) // taken away from us: better than nothing
+	}
+	if err != nil {
+		return "", fmt.Errorf("identify the database: %w", err)
+	}
+	return fencePrefix + database + "." + l.schema + ".", nil
 }
 
 // view is everything that decides who should own what.

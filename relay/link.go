@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -183,7 +184,7 @@ func (l *link) open(ctx context.Context, fence string, o rabbit.PublisherOptions
 		wait := openRetry
 		if errors.Is(err, rabbit.ErrFenced) {
 			wait = fenceRetry
-			err = errors.New("the shard's former owner is still connected to the broker")
+			err = fmt.Errorf("the fence is held by another connection: of a former owner, or of a relay on a copy of this database (exclusive queues %s*)", strings.TrimRight(fence, "0123456789"))
 		}
 		status(err)
 		if !pause.For(ctx, wait) {

@@ -3,7 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,10 +86,10 @@ type retry struct {
 	work func(context.Context)
 }
 
-func newShard(r *Relay, id int16, epoch int64, l *link, until *atomic.Int64) *shard {
+func newShard(r *Relay, of lease, fences string, l *link, until *atomic.Int64) *shard {
+	id := of.shard
 	return &shard{
-		id: id, epoch: epoch, until: until, relay: r, link: l,
-		fence: fmt.Sprintf("surefoot.fence.%s.%s.%d", r.opts.Pool.Config().ConnConfig.Database, r.opts.Schema, id),
+		id: id, epoch: of.epoch, until: until, relay: r, link: l, fence: fences + strconv.Itoa(int(id)),
 		lanes: newLanes(id, r.opts.Exchange, r.opts.limits()), logger: r.opts.Logger.With().Int("shard", int(id)).Logger(),
 		status: func(name string, reason error) { r.health.set(part{name, int(id)}, reason) },
 		stop:   make(chan struct{}), sessions: make(chan session, 1), pages: make(chan answer, 1), replies: make(chan settled, 1),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -136,4 +137,29 @@ func TestPlansHoldWhenStatisticsSayEmpty(t *testing.T) {
 		}
 		require.NoError(t, tx.Rollback(t.Context()))
 	}
+}
+
+// Where the system identifier is kept from the relay, the fences still tell databases and schemas apart.
+func TestFencesOfAClusterThatHidesItsIdentity(t *testing.T) {
+	t.Parallel()
+	server := testkit.PrivatePostgres(t)
+	db := server.Database(t)
+	leases := &leaseStore{pool: db.Pool, schema: "s"}
+	known, err := leases.fences(t.Context())
+	require.NoError(t, err)
+	require.Regexp(t, `^surefoot\.fence\.\d+\.surefoot\.s\.$`, known)
+
+	for _, sql := range []string{"CREATE ROLE guest LOGIN PASSWORD 'x'", "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC"} {
+		_, err := db.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	u, err := url.Parse(server.URL)
+	require.NoError(t, err)
+	u.User = url.UserPassword("guest", "x")
+	leases.pool, err = pg.Open(t.Context(), pg.Options{URL: u.String(), Name: "guest", MaxConns: 1})
+	require.NoError(t, err)
+	defer leases.pool.Close()
+	known, err = leases.fences(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "surefoot.fence.surefoot.s.", known)
 }
