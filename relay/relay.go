@@ -64,11 +64,15 @@ func (r *Relay) Wake() {
 
 // Run publishes until ctx ends, then stops publishing, waits up to Drain for what is in flight, settles it,
 // releases its shards and returns nil. Database or broker being away is waited for. It returns an error only for
-// what waiting does not mend: a [ShardsError]; or when the database cannot be asked at the start. It must not
+// what waiting does not mend: a [RightsError], a [ShardsError]; or when the database cannot be asked at the start. It must not
 // run twice at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	leases := &leaseStore{pool: r.opts.Pool, schema: r.opts.Schema, me: uuid.Must(uuid.NewV7()), name: r.opts.Name, ttl: r.opts.Lease}
-	if err := leases.checkShards(ctx, r.opts.Shards); err != nil {
+	err := checkRights(ctx, r.opts.Pool, r.opts.Schema)
+	if err == nil {
+		err = leases.checkShards(ctx, r.opts.Shards)
+	}
+	if err != nil {
 		if ctx.Err() != nil && !errors.As(err, new(*ShardsError)) {
 			return nil
 		}

@@ -163,3 +163,31 @@ func TestFencesOfAClusterThatHidesItsIdentity(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "surefoot.fence.surefoot.s.", known)
 }
+
+// The janitor's turn comes too late for the tests of a whole relay.
+func TestTheJanitorNeedsNoMoreRights(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	guest := testkit.Name("guest")
+	for _, sql := range []string{"CREATE ROLE " + guest, "GRANT USAGE ON SCHEMA " + db.Schema + " TO " + guest} {
+		_, err := db.Pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	defer func() {
+		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+guest+"; DROP ROLE "+guest)
+		require.NoError(t, err)
+	}()
+	limited, err := pg.Open(t.Context(), pg.Options{URL: db.Direct + "&role=" + guest, Name: "guest", MaxConns: 2})
+	require.NoError(t, err)
+	defer limited.Close()
+	var lacking *RightsError
+	require.ErrorAs(t, checkRights(t.Context(), limited, db.Schema), &lacking)
+	for _, grant := range lacking.Grants {
+		_, err := db.Pool.Exec(t.Context(), grant)
+		require.NoError(t, err)
+	}
+	require.NoError(t, checkRights(t.Context(), limited, db.Schema))
+	j := &janitor{pool: limited, schema: db.Schema, metrics: newMetrics()}
+	require.NoError(t, j.figures(t.Context()))
+	require.NoError(t, j.clean(t.Context()))
+}

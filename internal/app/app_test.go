@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/app"
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m) }
@@ -292,6 +294,27 @@ func TestStopWhileTheDatabaseHangs(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, p.end(t))
 	require.Less(t, time.Since(began), c.Shutdown.Timeout)
+}
+
+// Rights that a role does not have do not come by waiting.
+func TestARoleWithoutRightsIsToldSoAtOnce(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	guest := testkit.Name("guest")
+	_, err := db.Pool.Exec(t.Context(), "CREATE ROLE "+guest+" LOGIN PASSWORD 'x'")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := db.Pool.Exec(context.WithoutCancel(t.Context()), "DROP ROLE "+guest)
+		require.NoError(t, err)
+	})
+	u, err := url.Parse(db.Direct)
+	require.NoError(t, err)
+	u.User = url.UserPassword(guest, "x")
+	c := settings(db)
+	c.Database.URL = config.URL(u.String())
+	err = start(t, c, role("a", idle)).wait(t)
+	require.ErrorContains(t, err, "the database role lacks rights in schema "+db.Schema)
+	require.Equal(t, "42501", resilience.SQLStateOf(err))
 }
 
 func TestSchemaIsWaitedFor(t *testing.T) {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -9,6 +10,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 // The database is looked at this often, and one look may take this long.
@@ -19,6 +21,9 @@ const (
 
 // databasePart is the database's name in the readiness probe.
 const databasePart = "database"
+
+// insufficientPrivilege is an SQLSTATE.
+const insufficientPrivilege = "42501"
 
 // gate watches the database on a pool of its own, tells readiness, and holds the roles back until it has
 // once been there with the schema that this program knows.
@@ -37,18 +42,22 @@ func (a *application) newGate(ctx context.Context) (*gate, error) {
 	return &gate{app: a, pool: pool, opened: make(chan struct{})}, nil
 }
 
-// watch looks until ctx ends.
-func (g *gate) watch(ctx context.Context) {
+// watch looks until ctx ends. It gives up when the role has no right to look before the gate has opened: that is how it
+// was set up, and waiting does not mend it.
+func (g *gate) watch(ctx context.Context) error {
 	ready := false
 	for {
 		err := g.look(ctx)
 		if ctx.Err() != nil {
-			return
+			return nil //nolint:nilerr // a look that was cut off has found nothing
 		}
 		g.report(err, ready)
+		if !g.isOpen() && resilience.SQLStateOf(err) == insufficientPrivilege {
+			return fmt.Errorf("the database role lacks rights in schema %s: %w", g.app.config.Database.Schema, err)
+		}
 		ready = err == nil
 		if !pause.For(ctx, lookEvery) {
-			return
+			return nil
 		}
 	}
 }
@@ -77,10 +86,17 @@ func (g *gate) report(err error, ready bool) {
 }
 
 func (g *gate) open() {
+	if !g.isOpen() {
+		close(g.opened)
+	}
+}
+
+func (g *gate) isOpen() bool {
 	select {
 	case <-g.opened:
+		return true
 	default:
-		close(g.opened)
+		return false
 	}
 }
 

@@ -54,7 +54,7 @@ func (a *application) start(ctx context.Context, roles []Role, runners []Runner)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{cancel: cancel, failed: make(chan error, len(roles)+1), working: map[string]bool{}}
-	r.run("database watch", a.logger, func() error { gate.watch(ctx); return nil })
+	r.run("database watch", a.logger, func() error { return gate.watch(ctx) })
 	for i, role := range roles {
 		logger := a.logger.With().Str(telemetry.FieldRole, role.Name).Logger()
 		r.run(role.Name, logger, func() error {

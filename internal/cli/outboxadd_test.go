@@ -48,7 +48,7 @@ func TestOutboxAddThatMeetsAnotherWriterCanBeRunAgain(t *testing.T) {
 	}
 	_, err = other.Exec(t.Context(), "SET LOCAL deadlock_timeout = '1min'") // the command is the one that fails
 	require.NoError(t, err)
-	db.URL += "&deadlock_timeout=2s"
+	db.URL = db.Direct + "&deadlock_timeout=2s"
 	require.NoError(t, lock("second"))
 	done := make(chan result, 1)
 	input := `{"type":"a","key":"first","payload":1}` + "\n" +

@@ -1,0 +1,66 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/surefoot-mq/surefoot/internal/pg"
+)
+
+// rightsSQL returns, as statements, the rights that a relay needs and this role does not have. Without them it would
+// publish, say, and never settle.
+const rightsSQL pg.SQL = `
+WITH needed(name, privileges) AS (VALUES
+    ('outbox', '{SELECT,DELETE}'::text[]),
+    ('outbox_parked', '{SELECT,INSERT,UPDATE,DELETE}'),
+    ('outbox_leases', '{SELECT,UPDATE}'),
+    ('outbox_members', '{SELECT,INSERT,UPDATE,DELETE}'),
+    ('outbox_requests', '{SELECT,UPDATE,DELETE}'),
+    ('outbox_stopped', '{SELECT,INSERT,UPDATE,DELETE}'),
+    ('outbox_once', '{SELECT,DELETE}'),
+    ('audit', '{SELECT,INSERT,DELETE}')
+), lacking AS (
+    SELECT privilege, format('TABLE %I.%I', '@schema@', name) AS object
+    FROM needed CROSS JOIN LATERAL unnest(privileges) AS privilege
+    WHERE NOT has_table_privilege(format('%I.%I', '@schema@', name), privilege)
+    UNION ALL
+    SELECT 'SELECT', 'SEQUENCE @schema@.outbox_id_seq' WHERE NOT has_sequence_privilege('@schema@.outbox_id_seq', 'SELECT')
+    UNION ALL
+    SELECT 'UPDATE', 'SEQUENCE @schema@.outbox_doorbell' WHERE NOT has_sequence_privilege('@schema@.outbox_doorbell', 'UPDATE')
+    UNION ALL
+    SELECT 'EXECUTE', 'FUNCTION @schema@.outbox_shards()' WHERE NOT has_function_privilege('@schema@.outbox_shards()', 'EXECUTE')
+)
+SELECT format('GRANT %s ON %s TO %I;', string_agg(privilege, ', '), object, current_user) FROM lacking GROUP BY object ORDER BY object`
+
+// RightsError says that the relay's database role lacks rights, which waiting does not mend.
+type RightsError struct {
+	// Grants are the statements that give them.
+	Grants []string
+}
+
+// Error implements error.
+func (e *RightsError) Error() string {
+	return "relay: the database role lacks rights; as the owner of the schema, run: " + strings.Join(e.Grants, " ")
+}
+
+// SQLState is PostgreSQL's insufficient_privilege.
+func (e *RightsError) SQLState() string { return insufficientPrivilege }
+
+func checkRights(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	rows, err := pool.Query(ctx, rightsSQL.In(schema))
+	if err != nil {
+		return fmt.Errorf("check the database role's rights: %w", err)
+	}
+	grants, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("check the database role's rights: %w", err)
+	}
+	if len(grants) > 0 {
+		return &RightsError{grants}
+	}
+	return nil
+}
