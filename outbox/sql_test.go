@@ -252,7 +252,7 @@ func TestThroughPsql(t *testing.T) {
 	db := testkit.Database(t)
 	psql, err := exec.LookPath("psql")
 	require.NoError(t, err, "install the PostgreSQL client")
-	out, err := exec.CommandContext(t.Context(), psql, "-qAtX", "-v", "ON_ERROR_STOP=1", db.URL, "-c",
+	out, err := exec.CommandContext(t.Context(), psql, "-qAtX", "-v", "ON_ERROR_STOP=1", db.Direct, "-c",
 		`BEGIN; SELECT `+db.Schema+`.enqueue('order.created', '{"orderId": "42"}', key => '42', message_id => 'from psql'); COMMIT`).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "from psql\n", string(out))
@@ -329,9 +329,9 @@ var errRollback = errors.New("roll back")
 func TestTheDoorbellRingsOnlyWhileTheRelaySleeps(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
-	conn, err := db.Pool.Acquire(t.Context())
+	conn, err := pgx.Connect(t.Context(), db.Direct) // LISTEN lasts as long as its session
 	require.NoError(t, err)
-	defer conn.Release()
+	defer conn.Close(context.WithoutCancel(t.Context()))
 	channel := db.Schema + "_outbox"
 	_, err = conn.Exec(t.Context(), `LISTEN `+channel)
 	require.NoError(t, err)
@@ -349,7 +349,7 @@ func TestTheDoorbellRingsOnlyWhileTheRelaySleeps(t *testing.T) {
 		_, err = db.Pool.Exec(t.Context(), `SELECT pg_notify($1, $2)`, channel, mark)
 		require.NoError(t, err)
 		for n := 0; ; n++ {
-			got, err := conn.Conn().WaitForNotification(t.Context())
+			got, err := conn.WaitForNotification(t.Context())
 			require.NoError(t, err)
 			if got.Payload == mark {
 				return n

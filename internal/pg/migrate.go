@@ -149,6 +149,8 @@ func CheckVersion(ctx context.Context, q interface {
 	switch {
 	case isUndefined(err), err == nil && version == 0:
 		return fmt.Errorf("schema %s is not there yet: run `surefoot migrate up`", Schema(schema))
+	case isNotPrepared(err):
+		return fmt.Errorf("read schema version: a pooler is between, and prepared statements are lost there: add default_query_exec_mode=cache_describe to the URL of this pool: %w", err)
 	case err != nil:
 		return fmt.Errorf("read schema version: %w", err)
 	case version < Version():

@@ -53,7 +53,7 @@ func TestBadURLsNeverShowThePassword(t *testing.T) {
 func TestConnectErrorsNeverShowThePassword(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
-	for name, u := range map[string]string{"refused": asUser(t, db.URL, "nobody_there", "hunter2"), "away": "postgres://ann:hunter2@" + closedPort(t) + "/db"} {
+	for name, u := range map[string]string{"refused": asUser(t, db.Direct, "nobody_there", "hunter2"), "away": "postgres://ann:hunter2@" + closedPort(t) + "/db"} {
 		pool, err := pg.Open(t.Context(), pg.Options{URL: u})
 		require.NoError(t, err, "Open does no I/O")
 		err = pool.Ping(t.Context())
@@ -79,7 +79,7 @@ func closedPort(t *testing.T) string {
 func TestStatementTimeoutIsEnforcedByTheServer(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
-	pool, err := pg.Open(t.Context(), pg.Options{URL: db.URL, StatementTimeout: 50 * time.Millisecond, MaxConns: 1, Name: "surefoot test"})
+	pool, err := pg.Open(t.Context(), pg.Options{URL: db.Direct, StatementTimeout: 50 * time.Millisecond, MaxConns: 1, Name: "surefoot test"})
 	require.NoError(t, err)
 	defer pool.Close()
 	_, err = pool.Exec(t.Context(), `SELECT pg_sleep(20)`)
@@ -92,7 +92,7 @@ func TestStatementTimeoutIsEnforcedByTheServer(t *testing.T) {
 	require.EqualValues(t, 1, pool.Config().MaxConns)
 
 	for options, want := range map[pg.Options]string{{}: "30s", {StatementTimeout: -1}: "0", {StatementTimeout: 1234*time.Millisecond + 567*time.Microsecond}: "1234ms"} {
-		options.URL = db.URL
+		options.URL = db.Direct
 		pool, err := pg.Open(t.Context(), options)
 		require.NoError(t, err)
 		var got string
@@ -106,7 +106,7 @@ func TestStatementTimeoutIsEnforcedByTheServer(t *testing.T) {
 func TestATinyStatementTimeoutIsNotNone(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)
-	pool, err := pg.Open(t.Context(), pg.Options{URL: db.URL, StatementTimeout: time.Microsecond})
+	pool, err := pg.Open(t.Context(), pg.Options{URL: db.Direct, StatementTimeout: time.Microsecond})
 	require.NoError(t, err)
 	defer pool.Close()
 	var got string

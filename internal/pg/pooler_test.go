@@ -62,18 +62,23 @@ func withOption(t *testing.T, raw, key, value string) string {
 func mixed(t *testing.T, pool *pgxpool.Pool) error {
 	t.Helper()
 	for i := range 10 {
-		ask := func(ctx context.Context, tx pgx.Tx) error {
+		err := onceThenTogether(t, pool, func(ctx context.Context, tx pgx.Tx) error {
 			var got []string
 			return tx.QueryRow(ctx, fmt.Sprintf(`SELECT ARRAY[$1::text, '%d']`, i), "a").Scan(&got)
-		}
-		if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return ask(t.Context(), tx) }); err != nil {
-			return err
-		}
-		if err := together(t, pool, ask); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func onceThenTogether(t *testing.T, pool *pgxpool.Pool, f func(ctx context.Context, tx pgx.Tx) error) error {
+	t.Helper()
+	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return f(t.Context(), tx) }); err != nil {
+		return err
+	}
+	return together(t, pool, f)
 }
 
 func TestPoolerStatementsGoUnprepared(t *testing.T) {
@@ -86,6 +91,26 @@ func TestPoolerStatementsGoUnprepared(t *testing.T) {
 	err := mixed(t, openPool(t, pg.Options{URL: withOption(t, u, "default_query_exec_mode", "cache_statement")}))
 	require.ErrorContains(t, err, "prepared statement")
 	require.NoError(t, mixed(t, openPool(t, pg.Options{URL: withOption(t, u, "default_query_exec_mode", "exec")})))
+}
+
+// A user's own pool cannot be helped, but its user can.
+func TestPoolerOfAnOrdinaryPoolIsNamed(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	u := testkit.PgBouncer(t, db.Direct)
+	plain, err := pgxpool.New(t.Context(), withOption(t, u, "pool_max_conns", "1"))
+	require.NoError(t, err)
+	t.Cleanup(plain.Close)
+	require.NoError(t, pg.CheckVersion(t.Context(), plain, db.Schema))
+	advised := openPool(t, pg.Options{URL: withOption(t, u, "default_query_exec_mode", "cache_describe")})
+	require.NoError(t, pgx.BeginFunc(t.Context(), advised, func(tx pgx.Tx) error {
+		if err := pg.CheckVersion(t.Context(), tx, db.Schema); err != nil {
+			return err
+		}
+		// This transaction has the only server connection so far: the next one is another.
+		require.ErrorContains(t, pg.CheckVersion(t.Context(), plain, db.Schema), "add default_query_exec_mode=cache_describe to the URL of this pool")
+		return nil
+	}))
 }
 
 // Past a pooler nothing is given up.

@@ -19,3 +19,9 @@ func isUndefined(err error) bool {
 	var server *pgconn.PgError
 	return errors.As(err, &server) && (server.Code == "42P01" || server.Code == "3F000")
 }
+
+// isNotPrepared recognises what a prepared statement meets on another server connection than its own.
+func isNotPrepared(err error) bool {
+	var server *pgconn.PgError
+	return errors.As(err, &server) && (server.Code == "26000" || server.Code == "42P05")
+}

@@ -1,8 +1,8 @@
 package testkit
 
 import (
-	"cmp"
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +17,7 @@ const cleanupTimeout = 30 * time.Second
 
 // DB is a freshly migrated schema.
 type DB struct {
-	// URL of the database that holds the schema.
+	// URL of the database that holds the schema; behind a pooler with the option that plain pools of pgx need there.
 	URL string
 	// Direct is the URL past any pooler, for tests that keep something in a session.
 	Direct string
@@ -33,12 +33,20 @@ func Database(t testing.TB) DB {
 	needsServices(t)
 	u := service(t, databaseVar)
 	require.NotEmpty(t, u, "no PostgreSQL: %s", howToStart)
-	return newDatabase(t, u, cmp.Or(given(directVar), u))
+	db := newDatabase(t, u)
+	if direct := given(directVar); direct != "" {
+		separator := "?"
+		if strings.Contains(u, "?") {
+			separator = "&"
+		}
+		db.URL, db.Direct = u+separator+"default_query_exec_mode=cache_describe", direct
+	}
+	return db
 }
 
-func newDatabase(t testing.TB, u, direct string) DB {
+func newDatabase(t testing.TB, u string) DB {
 	t.Helper()
-	db := DB{URL: u, Direct: direct, Schema: Name("t"), Pool: pool(t, u)}
+	db := DB{URL: u, Direct: u, Schema: Name("t"), Pool: pool(t, u)}
 	t.Cleanup(func() { dropSchema(t, db) })
 	_, err := pg.Migrate(t.Context(), pg.MigrateOptions{URL: u, Schema: db.Schema})
 	require.NoError(t, err, "migrate a test schema (is PostgreSQL there? %s)", howToStart)

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"bufio"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,7 @@ func PgBouncer(t testing.TB, upstream string) string {
 		t.Skip("PgBouncer is not installed: run `make test-pgbouncer`, or `scripts/pgbouncer install`")
 	}
 	// The pooler lives as long as the command behind it, which ends with our end of the pipe.
-	command := exec.Command(filepath.Join(repository(t), "scripts", "pgbouncer"), "with", "sh", "-c", `echo "$SUREFOOT_DATABASE_URL"; exec cat`)
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(repository(t), "scripts", "pgbouncer"), "with", "sh", "-c", `echo "$SUREFOOT_DATABASE_URL"; exec cat`)
 	command.Env = append(os.Environ(), "SUREFOOT_"+databaseVar+"="+upstream)
 	var failure strings.Builder
 	command.Stderr = &failure

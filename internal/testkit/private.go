@@ -126,5 +126,5 @@ func (b *BrokerServer) NewVhost(t testing.TB) AMQP {
 // Database returns a freshly migrated schema on this server.
 func (p *PostgresServer) Database(t testing.TB) DB {
 	t.Helper()
-	return newDatabase(t, p.URL, p.URL)
+	return newDatabase(t, p.URL)
 }
