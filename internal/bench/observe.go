@@ -12,7 +12,8 @@ import (
 const (
 	beginPoll = 2 * time.Millisecond
 	endPoll   = 5 * time.Millisecond
-	grace     = 2 * time.Minute // for a process to come to its end after the window
+	grace     = 2 * time.Minute  // for a process to come to its end after the window
+	patience  = 15 * time.Second // for the first message, also when the window is shorter
 )
 
 // work says what a process does that is observed.
@@ -67,9 +68,9 @@ func (s *stage) observe(ctx context.Context, p *process, w work, before reading)
 	return o, err
 }
 
-// awaitFirst sets began to when the first messages are seen; when none come in a whole window, to the beginning of that.
+// awaitFirst sets began to when the first messages are seen; when none come in a whole window, and patience, to the beginning of that.
 func (s *stage) awaitFirst(ctx context.Context, p *process, w work, o *observation) error {
-	deadline := o.began.Add(w.window)
+	deadline := o.began.Add(max(w.window, patience))
 	for {
 		n, err := s.depth(ctx, w.queue)
 		if err != nil {
