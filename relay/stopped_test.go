@@ -100,7 +100,7 @@ func TestADiscardNeverRacesAPublish(t *testing.T) {
 		require.NotContains(t, discarded, id)
 	}
 	w.inOrder()
-	require.Zero(t, w.count("outbox_parked"))
+	w.wait("what was parked while the route came and went to be settled", func() bool { return w.count("outbox_parked") == 0 })
 	var audits int
 	require.NoError(t, w.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+w.db.Schema+`.audit WHERE outcome LIKE 'done:%'`).Scan(&audits))
 	require.Len(t, discarded, audits)

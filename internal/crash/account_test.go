@@ -65,7 +65,7 @@ func (h *harness) accountOrder(t *testing.T) {
 	t.Helper()
 	last, seen := map[string]int64{}, map[string]bool{}
 	repeats := 0
-	for _, d := range h.drain(t, "crash.tap") {
+	for _, d := range h.drain(t, "crash.tap", true) {
 		if seen[d.MessageId] {
 			repeats++
 			continue
@@ -101,29 +101,29 @@ func (h *harness) accountCancellations(t *testing.T) {
 // accountInnocents looks at a dead-letter queue: only messages that fail by themselves may be there.
 func (h *harness) accountInnocents(t *testing.T, queue string) {
 	t.Helper()
-	for _, d := range h.drain(t, queue) {
+	for _, d := range h.drain(t, queue, false) {
 		require.Contains(t, []string{"item.poison", "item.lethal", "item.foreign"}, d.Type,
 			"an innocent neighbour was dead-lettered: %s, %s", d.MessageId, message.Text(d.Headers, message.HeaderErrorMessage))
 	}
 }
 
-// drain gets everything from a queue and closes the channel, which puts it back in order.
-func (h *harness) drain(t *testing.T, queue string) []amqp.Delivery {
+// drain reads everything that is in a queue. With take it is gone then; else closing the connection puts it back in order.
+func (h *harness) drain(t *testing.T, queue string, take bool) []amqp.Delivery {
 	t.Helper()
 	conn, err := amqp.Dial(h.broker.URL)
 	require.NoError(t, err)
 	defer conn.Close()
 	channel, err := conn.Channel()
 	require.NoError(t, err)
-	var all []amqp.Delivery
-	for {
-		d, ok, err := channel.Get(queue, false)
-		require.NoError(t, err)
-		if !ok {
-			return all
-		}
-		all = append(all, d)
+	all := make([]amqp.Delivery, h.ready(t, queue))
+	deliveries, err := channel.Consume(queue, "", take, false, false, false, nil)
+	require.NoError(t, err)
+	for i := range all {
+		d, open := <-deliveries
+		require.True(t, open, "%s: the channel ended after %d of %d messages", queue, i, len(all))
+		all[i] = d
 	}
+	return all
 }
 
 // ready counts messages that no consumer holds.
