@@ -6,10 +6,15 @@ package relay
 type lagLane struct {
 	units map[*unit]struct{} // all that lag
 	free  map[*unit]struct{} // of these, the ones a pass may be worth for
-	loose,
-	looseNext int64
-	looseFree bool
-	pass      *lagPass
+	pass  *lagPass
+
+	// Of the rows without a key. They are read round by round, each from loose on to the cursor of its last pass.
+	loose int64 // the lowest that was skipped; 0: none was
+	// While a round is under way: where it goes on, the lowest that it has skipped, and the lowest that the main lane has
+	// skipped since it began.
+	looseAt, looseSkipped, looseNext int64
+	looseFree                        bool // a pass may be worth while
+	looseMoves                       bool // some may move though no stopped route opens
 }
 
 // passUnits bounds the keys of one pass.
@@ -23,13 +28,13 @@ type lagPass struct {
 	pos, to int64
 	units   map[int64]*passUnit
 	loose   bool
-	skipped int64 // the first loose row that found no room
 }
 
 type passUnit struct {
 	unit    *unit
-	taken   int64 // its last row that was taken
-	skipped int64 // its first row that found no room; none is taken after it
+	taken   int64  // its last row that was taken
+	skipped int64  // its first row that found no room; none is taken after it
+	waits   *route // the stopped route that this row waits for; nil: something else
 }
 
 func (l *lagLane) init() {
@@ -40,8 +45,9 @@ func (l *lagLane) size() int { return len(l.units) }
 
 // skip leaves a row of the main lane to the second one. False: no room to remember that.
 func (s *lanes) skip(r *row) bool {
+	waits := s.waitsFor(r)
 	if r.unit == nil {
-		s.lagLoose(r.id)
+		s.lagLoose(r.id, waits == nil)
 		s.dropRoute(r.route)
 		return true
 	}
@@ -50,22 +56,36 @@ func (s *lanes) skip(r *row) bool {
 		s.dropRoute(r.route)
 		return false
 	}
-	s.lagUnit(r.unit, r.id)
+	s.lagUnit(r.unit, r.id, waits)
 	s.dropRoute(r.route)
 	return true
 }
 
-// lagUnit makes a key lag from id on at the latest.
-func (s *lanes) lagUnit(u *unit, id int64) {
+// waitsFor returns the stopped route that a row which is skipped waits for, or nil: reading the row again before that
+// opens would be for nothing.
+func (s *lanes) waitsFor(r *row) *route {
+	if r.route.open() || s.isWithheld(r.id) {
+		return nil
+	}
+	return r.route
+}
+
+// lagUnit makes a key lag from id on at the latest, which waits for a stopped route or, with nil, for something else.
+func (s *lanes) lagUnit(u *unit, id int64, waits *route) {
+	if u.lagFrom == 0 || id < u.lagFrom {
+		u.lagFor = waits
+	}
 	u.lagFrom = lower(u.lagFrom, id)
 	u.lagNext = lower(u.lagNext, id)
 	s.lag.units[u] = struct{}{}
 	s.mayResume(u)
 }
 
-func (s *lanes) lagLoose(id int64) {
+// lagLoose does so with the rows without a key.
+func (s *lanes) lagLoose(id int64, moves bool) {
 	s.lag.loose = lower(s.lag.loose, id)
 	s.lag.looseNext = lower(s.lag.looseNext, id)
+	s.lag.looseMoves = s.lag.looseMoves || moves
 }
 
 // lower is the lower of two ids, where 0 is none.
@@ -78,7 +98,8 @@ func lower(a, b int64) int64 {
 
 // mayResume notes that a pass for a lagging key may be worth while.
 func (s *lanes) mayResume(u *unit) {
-	if u.lagFrom != 0 && !u.blocked() && u.waitsFor == nil && len(u.queue) <= s.perKey/2 {
+	shut := u.lagFor != nil && !u.lagFor.open()
+	if u.lagFrom != 0 && !shut && !u.blocked() && u.waitsFor == nil && len(u.queue) <= s.perKey/2 {
 		s.lag.free[u] = struct{}{}
 	}
 }
@@ -88,7 +109,16 @@ func (s *lanes) armAll() {
 	for u := range s.lag.units {
 		s.mayResume(u)
 	}
-	s.lag.looseFree = s.lag.loose != 0
+	s.lag.looseFree = s.lag.loose != 0 && (s.lag.looseMoves || s.lag.looseAt != 0)
+}
+
+// rearm does so also for what waits for a stopped route: the row that does may be gone.
+func (s *lanes) rearm() {
+	for u := range s.lag.units {
+		u.lagFor = nil
+	}
+	s.lag.looseMoves = true
+	s.armAll()
 }
 
 // startPass begins a pass and returns it, or nil when there is nothing to read or no room to keep it.
@@ -100,7 +130,7 @@ func (s *lanes) startPass() *lagPass {
 	p := &lagPass{to: s.cursor, units: map[int64]*passUnit{}, loose: l.looseFree}
 	from := int64(0)
 	if p.loose {
-		from, l.looseNext = l.loose, 0
+		from = s.goRound()
 	}
 	for u := range l.free {
 		if len(p.units) == passUnits {
@@ -115,6 +145,15 @@ func (s *lanes) startPass() *lagPass {
 	p.pos = from - 1
 	l.pass = p
 	return p
+}
+
+// goRound begins a round over the rows without a key, or goes on with it, and returns from where.
+func (s *lanes) goRound() int64 {
+	l := &s.lag
+	if l.looseAt == 0 {
+		l.looseAt, l.looseSkipped, l.looseNext, l.looseMoves = l.loose, 0, 0, false
+	}
+	return l.looseAt
 }
 
 // passOver takes the rows of the pass, in order of id; reached tells that these are all up to its end.
@@ -139,15 +178,16 @@ func (s *lanes) passRow(p *lagPass, r *row) {
 		s.take(r)
 		return
 	case r.unit == nil:
-		p.skipped = lower(p.skipped, r.id)
+		s.lag.looseSkipped = lower(s.lag.looseSkipped, r.id)
+		s.lag.looseMoves = s.lag.looseMoves || s.waitsFor(r) == nil
 	case pu == nil || pu.unit != r.unit: // asked for by hash alone; not of this pass
 		s.releaseUnit(r.unit)
 	case pu.skipped == 0 && !withheld && !pu.unit.blocked() && s.room(r):
 		pu.taken = r.id
 		s.take(r)
 		return
-	default:
-		pu.skipped = lower(pu.skipped, r.id)
+	case pu.skipped == 0 || r.id < pu.skipped:
+		pu.skipped, pu.waits = r.id, s.waitsFor(r)
 	}
 	s.dropRoute(r.route)
 }
@@ -158,18 +198,26 @@ func (s *lanes) endPass(p *lagPass, reached bool) {
 	for _, pu := range p.units {
 		s.endUnit(pu, reached)
 	}
-	if !p.loose {
+	if p.loose {
+		s.endLoose(p, reached)
+	}
+}
+
+func (s *lanes) endLoose(p *lagPass, reached bool) {
+	l := &s.lag
+	l.loose = lower(l.looseSkipped, l.looseNext)
+	if reached {
+		l.looseAt = 0
 		return
 	}
-	s.lag.loose = lower(p.skipped, s.lag.looseNext)
-	if !reached {
-		s.lag.loose = lower(s.lag.loose, p.pos+1)
-		s.lag.looseFree = p.skipped == 0
-	}
+	l.looseAt = max(l.looseAt, p.pos+1) // a pass may begin further down, for a key
+	l.loose = lower(l.loose, l.looseAt)
+	l.looseFree = true
 }
 
 func (s *lanes) endUnit(pu *passUnit, reached bool) {
 	u := pu.unit
+	u.lagFor = pu.waits
 	switch {
 	case pu.skipped != 0:
 		u.lagFrom = lower(pu.skipped, u.lagNext)
@@ -197,7 +245,7 @@ func (s *lanes) skipInPass(u *unit, id int64) {
 		return
 	}
 	if pu := s.lag.pass.units[u.hash]; pu != nil && pu.unit == u {
-		pu.skipped = lower(pu.skipped, id)
+		pu.skipped, pu.waits = lower(pu.skipped, id), nil
 	}
 }
 

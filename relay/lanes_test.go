@@ -541,3 +541,74 @@ func TestALookUpKeepsTheOrderUnderSkip(t *testing.T) {
 	b.looked(second, map[int64]time.Time{4: {}}, b.now)
 	require.EqualValues(t, 4, b.fly().id)
 }
+
+// Rows that wait for a stopped route and found no room in memory would be read again and again for nothing.
+func TestWhatWaitsForAStoppedRouteIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	b := newLaneBench()
+	b.read("k", 1)
+	b.returnedBy(b.fly(), errNoQueue, b.now)
+	keys := []string{"", "kk", "kkk", "kkkk", "kkkkk", "kkkkkk"}
+	id := int64(1)
+	for range 2 {
+		for _, key := range keys {
+			id++
+			b.read(key, id)
+		}
+	}
+	require.NotZero(t, b.lag.loose)
+	require.NotZero(t, b.lag.size())
+	none := func() {
+		t.Helper()
+		b.armAll()
+		require.Nil(t, b.startPass())
+	}
+	none()
+
+	b.rearm() // now and then, for somebody may have deleted the row that waits
+	p := b.startPass()
+	require.NotEmpty(t, p.units)
+	require.True(t, p.loose)
+	var rows []*row
+	for n := int64(2); n <= id; n++ {
+		rows = append(rows, b.row(n, keys[(n-2)%int64(len(keys))]))
+	}
+	b.passOver(rows, true)
+	none()
+
+	b.openRoute(b.routes[routeName{"x", "r"}])
+	require.NotNil(t, b.startPass(), "it is open")
+}
+
+// Among the rows without a key, those that can go are found behind a page of those that cannot.
+func TestARoundGoesPastWhatWaits(t *testing.T) {
+	t.Parallel()
+	b := newLaneBench()
+	for id := int64(1); id <= 20; id++ {
+		b.read("", id)
+		if id == 1 {
+			b.returnedBy(b.fly(), errNoQueue, b.now)
+		}
+	}
+	from := b.lag.loose
+	require.NotZero(t, from)
+	b.applyMarks([]mark{{id: from}}, "1")
+	page := func(first, last int64) (rows []*row) {
+		for id := first; id <= last; id++ {
+			r := b.row(id, "")
+			if id == 20 {
+				r.msg.Type = "open"
+			}
+			rows = append(rows, r)
+		}
+		return rows
+	}
+	require.Equal(t, from-1, b.startPass().pos)
+	b.passOver(page(from, from+4), false)
+	require.Equal(t, from+4, b.startPass().pos)
+	b.passOver(page(from+5, 20), true)
+	require.EqualValues(t, 20, b.fly().id)
+	require.Equal(t, from, b.lag.loose, "the others are still to be read")
+	b.armAll()
+	require.Nil(t, b.startPass(), "when their route opens")
+}

@@ -65,9 +65,9 @@ func (s *lanes) applyMarks(marks []mark, snapshot string) {
 	}
 	for _, m := range marks {
 		if m.keyed {
-			s.lagUnit(s.unitOf(m.hash), m.id)
+			s.lagUnit(s.unitOf(m.hash), m.id, nil)
 		} else {
-			s.lagLoose(m.id)
+			s.lagLoose(m.id, true)
 			s.lag.looseFree = true
 		}
 	}
@@ -92,12 +92,12 @@ func (s *lanes) applySweep(rows []found) int {
 		switch {
 		case !f.keyed && s.lag.loose != 0 && f.id >= s.lag.loose:
 		case !f.keyed:
-			s.lagLoose(f.id)
+			s.lagLoose(f.id, true)
 			s.lag.looseFree = true
 			overlooked++
 		case u != nil && u.lagFrom != 0 && f.id >= u.lagFrom:
 		default:
-			s.lagUnit(s.unitOf(f.hash), f.id)
+			s.lagUnit(s.unitOf(f.hash), f.id, nil)
 			overlooked++
 		}
 	}

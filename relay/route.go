@@ -130,6 +130,7 @@ func (s *lanes) release(t *route) {
 		s.stalled--
 		s.readyOrStall(r)
 	}
+	s.lag.looseMoves = true
 	s.armAll()
 }
 
@@ -227,6 +228,7 @@ func (s *lanes) exchangeSeen(name string, err error, now time.Time) {
 		return
 	}
 	g.stopped, g.reason, g.asked = false, nil, false
+	s.lag.looseMoves = true
 	for _, t := range s.routes {
 		if t.name.exchange == name {
 			s.release(t)

@@ -227,6 +227,7 @@ func (s *shard) timed(ctx context.Context, now time.Time) {
 	s.pass(ctx)
 	if now.After(s.sweepAt) && !s.sweeping && s.lanes.snapshot != "" {
 		s.sweepAt = now.Add(s.relay.opts.Sweep)
+		s.lanes.rearm()
 		s.sweep(ctx, 0, s.lanes.cursor, s.lanes.snapshot)
 		s.sweepParked(ctx)
 	}

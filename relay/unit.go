@@ -20,6 +20,8 @@ type unit struct {
 	// lagFrom is the lowest id that was skipped, 0 when it does not lag. While a pass of the second lane is
 	// under way, lagNext is the lowest id skipped since.
 	lagFrom, lagNext int64
+	// lagFor is the stopped route that the row at lagFrom waits for; nil: it may be read again.
+	lagFor *route
 }
 
 func (u *unit) blocked() bool { return u.parking+u.parked > 0 }
@@ -119,7 +121,7 @@ func (s *lanes) dropQueue(u *unit) {
 	}
 	rows := u.queue
 	u.queue = nil
-	s.lagUnit(u, rows[0].id)
+	s.lagUnit(u, rows[0].id, nil)
 	s.skipInPass(u, rows[0].id)
 	for _, r := range rows {
 		s.setIsolated(r, false)

@@ -54,7 +54,7 @@ func (s *lanes) dropStalled(r *row) {
 	s.waiting--
 	s.waitingBytes -= r.size()
 	delete(s.rows, r.id)
-	s.lagLoose(r.id)
+	s.lagLoose(r.id, true)
 	s.releaseRoute(r.route)
 }
 
@@ -66,7 +66,7 @@ func (s *lanes) endWithdrawal(id int64, gone bool) {
 			s.ghosts[i].add(id)
 		}
 	}
-	s.armAll()
+	s.rearm()
 }
 
 func (s *lanes) isWithheld(id int64) bool {
