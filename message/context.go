@@ -32,3 +32,45 @@ func (m Message) Inherit(cause Message) Message {
 	inherit(&m.RequestID, maxText, cause.RequestID)
 	return m
 }
+
+type requestIDKey struct{}
+
+// maxRequestID bounds a request id in bytes.
+const maxRequestID = 128
+
+// ValidRequestID tells whether s can be the id of a request everywhere it goes, HTTP headers and logs among them: 1 to 128
+// letters, digits and -_.:/+=@.
+func ValidRequestID(s string) bool {
+	if s == "" || len(s) > maxRequestID {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '-' && c <= ':' || c == '_' || c == '+' || c == '=' || c == '@'
+		if !plain {
+			return false
+		}
+	}
+	return true
+}
+
+// WithRequestID returns a context that carries the id of the request being served. Enqueue writes it to messages that have
+// none. An id that is not valid is left out: see [ValidRequestID].
+func WithRequestID(ctx context.Context, id string) context.Context {
+	if !ValidRequestID(id) {
+		return ctx
+	}
+	return context.WithValue(ctx, requestIDKey{}, id)
+}
+
+// RequestIDFrom returns the id that [WithRequestID] put there, else that of the message being handled, where it is valid;
+// else "".
+func RequestIDFrom(ctx context.Context) string {
+	if id, ok := ctx.Value(requestIDKey{}).(string); ok {
+		return id
+	}
+	if m, ok := FromContext(ctx); ok && ValidRequestID(m.RequestID) {
+		return m.RequestID
+	}
+	return ""
+}

@@ -123,6 +123,22 @@ func TestInherit(t *testing.T) {
 	require.False(t, ok)
 }
 
+func TestTheRequestIDOfAContext(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, message.RequestIDFrom(t.Context()))
+	ctx := message.WithRequestID(t.Context(), "a-Z_0.9:/+=@")
+	require.Equal(t, "a-Z_0.9:/+=@", message.RequestIDFrom(ctx))
+	for _, bad := range []string{"", "a b", "a\r\nb", "ü", "a\x00", `"`, "<", ";", ",", strings.Repeat("x", 129)} {
+		require.False(t, message.ValidRequestID(bad), "%q", bad)
+		require.Empty(t, message.RequestIDFrom(message.WithRequestID(t.Context(), bad)))
+	}
+	handled := message.NewContext(t.Context(), message.Message{RequestID: "handled"})
+	require.Equal(t, "handled", message.RequestIDFrom(handled))
+	require.Equal(t, "served", message.RequestIDFrom(message.WithRequestID(handled, "served")))
+	hostile := message.NewContext(t.Context(), message.Message{RequestID: "a\r\nSet-Cookie: b"})
+	require.Empty(t, message.RequestIDFrom(hostile), "what goes into headers must be fit for them")
+}
+
 // A handler's own event must be valid whatever stands in the ids of the message that caused it.
 func TestInheritFromAnyMessageIsValid(t *testing.T) {
 	t.Parallel()

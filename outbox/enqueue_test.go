@@ -178,6 +178,18 @@ func TestEnqueueInsideAHandlerInherits(t *testing.T) {
 	require.Equal(t, []string{"own", "cause", traceParent}, []string{got[1].CorrelationID, got[1].CausationID, got[1].Parent})
 }
 
+func TestEnqueueInsideARequestTakesItsID(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	ctx := message.WithRequestID(t.Context(), "served")
+	tx := begin(t, db)
+	_, err := newOutbox(t, db, outbox.Options{}).Enqueue(ctx, tx, message.Message{Type: "a"}, message.Message{Type: "b", RequestID: "own"})
+	require.NoError(t, err)
+	commit(t, tx)
+	got := stored(t, db)
+	require.Equal(t, []string{"served", "own"}, []string{got[0].RequestID, got[1].RequestID})
+}
+
 func TestWhatTheBrokerWouldChokeOnIsRefusedWithATypedError(t *testing.T) {
 	t.Parallel()
 	db := testkit.Database(t)

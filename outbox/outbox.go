@@ -95,9 +95,9 @@ func Enqueue(ctx context.Context, tx pgx.Tx, msgs ...message.Message) error {
 // [Options.Once].
 //
 // Empty fields get their defaults; inside a handler, correlation, causation and request id are inherited
-// from the message being handled, and the trace context is that of ctx. A message that the broker would
-// choke on is refused with a [*message.InvalidError] before anything is written; then, as after any error
-// of the database, roll the transaction back.
+// from the message being handled; while a request is served, the request id is that of [message.WithRequestID]. The
+// trace context is that of ctx. A message that the broker would choke on is refused with a [*message.InvalidError]
+// before anything is written; then, as after any error of the database, roll the transaction back.
 func (o *Outbox) Enqueue(ctx context.Context, tx pgx.Tx, msgs ...message.Message) (int, error) {
 	if len(msgs) == 0 {
 		return 0, nil
@@ -165,7 +165,7 @@ type rows struct {
 func (o *Outbox) rows(ctx context.Context, msgs []message.Message) (*rows, error) {
 	cause, handling := message.FromContext(ctx)
 	parent, state := telemetry.TraceHeaders(ctx)
-	now := time.Now()
+	request, now := message.RequestIDFrom(ctx), time.Now()
 	r := newRows(len(msgs))
 	for _, m := range msgs {
 		if o.options.Once && m.ID == "" {
@@ -173,6 +173,9 @@ func (o *Outbox) rows(ctx context.Context, msgs []message.Message) (*rows, error
 				Type: message.Clip(m.Type, 64), Field: "ID",
 				Reason: "is empty; Once needs an id of your own, for example a UUIDv5 of a business key",
 			}
+		}
+		if m.RequestID == "" {
+			m.RequestID = request
 		}
 		if handling {
 			m = m.Inherit(cause)
