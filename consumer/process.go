@@ -161,13 +161,14 @@ func (c *Consumer) bury(j *job, err error, v verdict) outcome {
 }
 
 // putOff moves an uncounted copy to the retry tier: it came too early, or was held for too long. Headers that fill a
-// frame cannot make that round: the broker adds its x-death, could then not deliver the message any more, and would
+// frame, or what the client library takes, cannot make that round: the broker adds its x-death, could then not deliver the message any more, and would
 // close the connection of whoever consumes. With its record, which makes room, such a message is a dead letter.
 func (c *Consumer) putOff(j *job, wait time.Duration) outcome {
 	copied := c.uncounted(&j.delivery)
-	if size := message.TableSize(copied.Headers); size > message.MaxHeaders {
+	if size := message.TableSize(copied.Headers); size > message.MaxHeaders || len(copied.Headers) > message.MaxNames {
 		return c.fail(j, ClassMalformed, 0, &MalformedError{
-			fmt.Errorf("the headers take %d bytes, more than the %d with which a message can be put off", size, message.MaxHeaders),
+			fmt.Errorf("the %d headers take %d bytes, more than the %d and %d with which a message can be put off",
+				len(copied.Headers), size, message.MaxNames, message.MaxHeaders),
 		})
 	}
 	tier, _ := tierFor(c.opts.Retry, 1, max(wait, time.Millisecond))

@@ -8,12 +8,12 @@ import (
 )
 
 // Publishing returns the message as AMQP carries it: persistent, with the user's headers and Surefoot's.
-// It fails with an [*InvalidError] when the headers cannot be encoded; everything else that the protocol
+// It fails with an [*InvalidError] when the headers cannot be encoded or are over their limits; everything else that the protocol
 // could refuse is found by [Message.Validate].
 func (m Message) Publishing() (amqp.Publishing, error) {
-	headers, err := m.Headers.table()
+	headers, err := m.table()
 	if err != nil {
-		return amqp.Publishing{}, m.invalid("Headers", err.Error())
+		return amqp.Publishing{}, err
 	}
 	if headers == nil {
 		headers = make(amqp.Table, 4)

@@ -90,7 +90,7 @@ func FailureOf(h amqp.Table) Failure {
 // Write records the failure in headers, over an earlier one whose first time and log it carries on:
 // number is the count of failed attempts including this one.
 //
-// All headers together stay within [MaxHeaders], with room for the origin, the attempts and the marks of a
+// All headers together stay within [MaxHeaders] and [MaxNames], with room for the origin, the attempts and the marks of a
 // redrive: the stack gives way first, then the log, then the error's text. Only a foreign producer can
 // have sent so many headers that this is not enough; then its largest go, and their number is kept in
 // [HeaderDropped], because a message that cannot be published again would be stuck for ever.
@@ -155,12 +155,13 @@ func giveWay(h amqp.Table) {
 			drop(name)
 		}
 	}
-	if size <= MaxHeaders-headroom {
+	fits := func() bool { return size <= MaxHeaders-headroom && len(h) <= MaxNames }
+	if fits() {
 		return
 	}
 	dropped, _ := Integer(h[HeaderDropped])
 	for _, name := range foreignBySize(h) {
-		if size <= MaxHeaders-headroom {
+		if fits() {
 			break
 		}
 		drop(name)

@@ -3,6 +3,7 @@ package message_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -204,4 +205,19 @@ func TestProgramsFailuresAreKnownByTheirTypes(t *testing.T) {
 	} {
 		require.Equal(t, want, message.Failure{Type: typ}.OfProgram(), typ)
 	}
+}
+
+// The Go client receives 8192 headers and no more: the record, the marks of a redrive and what the broker adds need room there too.
+func TestFailureLeavesRoomInNumberToo(t *testing.T) {
+	t.Parallel()
+	h := amqp.Table{message.HeaderKey: "k"}
+	for i := range 8191 {
+		h[strconv.FormatInt(int64(i), 36)] = nil
+	}
+	message.Failure{Class: "transient", Message: "x"}.Write(h, 1)
+	require.LessOrEqual(t, len(h), message.MaxNames+1)
+	require.Equal(t, "k", h[message.HeaderKey])
+	dropped, _ := message.Integer(h[message.HeaderDropped])
+	require.Positive(t, dropped)
+	require.Equal(t, "x", message.FailureOf(h).Message)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 const (
 	jsonBytes = "$bytes"
 	jsonTime  = "$time"
+	// jsonFloat was written for NaN and infinities, which are refused now: RabbitMQ cannot read them.
 	jsonFloat = "$float"
 	// jsonMap escapes a user's map that would be read as one of these.
 	jsonMap = "$map"
@@ -86,12 +86,8 @@ func taggedMap(m map[string]any) map[string]any {
 	return out
 }
 
-// taggedFloat keeps a float with a whole value from coming back as an integer, and carries what JSON has
-// no number for.
+// taggedFloat keeps a float with a whole value from coming back as an integer.
 func taggedFloat(f float64) any {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return map[string]any{jsonFloat: strconv.FormatFloat(f, 'g', -1, 64)}
-	}
 	text := strconv.FormatFloat(f, 'g', -1, 64)
 	if !strings.ContainsAny(text, ".e") {
 		text += ".0"

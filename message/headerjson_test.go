@@ -55,7 +55,7 @@ func TestHeadersJSONKeepsTypes(t *testing.T) {
 func TestHeadersJSONGolden(t *testing.T) {
 	t.Parallel()
 	h := message.Headers{
-		"int": int64(math.MaxInt64), "min": int64(math.MinInt64), "whole": 3.0, "half": 0.5, "huge": 1e300, "nan": math.NaN(), "inf": math.Inf(-1),
+		"int": int64(math.MaxInt64), "min": int64(math.MinInt64), "whole": 3.0, "half": 0.5, "huge": 1e300,
 		"text": "a<b>&ü \"q\"", "bytes": []byte{0, 255}, "time": time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("x", 3600)),
 		"nil": nil, "yes": true, "list": []any{1, "a", []byte("b"), 2.0}, "map": message.Headers{"a": 1, "b": nil},
 		"like a tag": message.Headers{"$bytes": "no bytes"}, "not alone": message.Headers{"$bytes": "a", "x": 1},

@@ -53,11 +53,17 @@ const (
 
 // Headers are a user's headers. Allowed values: nil, bool, every integer type, float32, float64, string,
 // []byte, time.Time (whole seconds), []any and map[string]any or Headers of these. Integers travel as
-// int64, so an unsigned one above math.MaxInt64 is refused.
+// int64, so an unsigned one above math.MaxInt64 is refused, and so are NaN and infinities. A list or map holds at most 4096
+// entries and is nested at most 16 deep.
 type Headers map[string]any
 
 // maxDepth bounds nesting, so that a hostile header cannot exhaust the stack.
 const maxDepth = 16
+
+// maxEntries bounds one list or map, see [MaxNames].
+const maxEntries = 4096
+
+var errTooManyEntries = fmt.Errorf("contain a list or map of more than %d entries; send them in the payload", maxEntries)
 
 // table returns h as an AMQP table, or the reason why that cannot be.
 func (h Headers) table() (amqp.Table, error) {
@@ -127,6 +133,9 @@ func toTable(m map[string]any, depth int) (amqp.Table, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("are nested more than %d levels deep", maxDepth)
 	}
+	if len(m) > maxEntries {
+		return nil, errTooManyEntries
+	}
 	table := make(amqp.Table, len(m))
 	for name, value := range m {
 		if reason := textFault(name, MaxShortString); reason != "" || name == "" {
@@ -143,8 +152,10 @@ func toTable(m map[string]any, depth int) (amqp.Table, error) {
 
 func toField(value any, depth int) (any, error) {
 	switch v := value.(type) {
-	case nil, bool, int64, float64, []byte:
+	case nil, bool, int64, []byte:
 		return v, nil
+	case float64:
+		return toFloat(v)
 	case string:
 		if reason := textFault(v, MaxHeaders); reason != "" {
 			return nil, fmt.Errorf("contain a text that %s", reason)
@@ -153,7 +164,7 @@ func toField(value any, depth int) (any, error) {
 	case time.Time:
 		return toTime(v)
 	case float32:
-		return float64(v), nil
+		return toFloat(float64(v))
 	case Headers:
 		return toTable(v, depth+1)
 	case map[string]any:
@@ -165,6 +176,14 @@ func toField(value any, depth int) (any, error) {
 	default:
 		return toInteger(value)
 	}
+}
+
+// toFloat refuses what RabbitMQ cannot read: it closes the connection for it (541), with every other publish there.
+func toFloat(f float64) (any, error) {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return nil, errors.New("contain a number that is infinite or none (NaN), which RabbitMQ cannot read; send it as text")
+	}
+	return f, nil
 }
 
 // toTime cuts to whole seconds, which is all that AMQP carries.
@@ -183,6 +202,9 @@ func outOfRange(t time.Time) bool {
 func toArray(values []any, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("are nested more than %d levels deep", maxDepth)
+	}
+	if len(values) > maxEntries {
+		return nil, errTooManyEntries
 	}
 	fields := make([]any, len(values))
 	for i, value := range values {

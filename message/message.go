@@ -23,6 +23,9 @@ const (
 	MaxHeaders = 64 << 10
 	// MaxUserHeaders bounds the user's share of MaxHeaders, in encoded bytes.
 	MaxUserHeaders = 32 << 10
+	// MaxNames bounds the headers of a message in number: the Go client ends its connection at a message with more than
+	// 8192 entries in one table or list. The rest is kept for what Surefoot and the broker add.
+	MaxNames = 8<<10 - 64
 	// maxText bounds identifiers that travel as headers (key, causation and request id, trace).
 	maxText = 512
 )
@@ -157,14 +160,20 @@ func isTraceParent(s string) bool {
 }
 
 func (m Message) validateHeaders() error {
+	_, err := m.table()
+	return err
+}
+
+// table returns the user's headers as AMQP carries them.
+func (m Message) table() (amqp.Table, error) {
 	table, err := m.Headers.table()
 	if err != nil {
-		return m.invalid("Headers", err.Error())
+		return nil, m.invalid("Headers", err.Error())
 	}
 	if size := TableSize(table); size > MaxUserHeaders {
-		return m.invalid("Headers", fmt.Sprintf("take %d bytes encoded, more than the limit of %d", size, MaxUserHeaders))
+		return nil, m.invalid("Headers", fmt.Sprintf("take %d bytes encoded, more than the limit of %d", size, MaxUserHeaders))
 	}
-	return nil
+	return table, nil
 }
 
 type text struct {

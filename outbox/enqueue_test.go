@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -221,7 +222,7 @@ func TestTheLargestHeadersFit(t *testing.T) {
 	box := newOutbox(t, db, outbox.Options{})
 	for name, value := range map[string]any{
 		"control": string(bytes.Repeat([]byte{1}, 32_000)), "html": string(bytes.Repeat([]byte("<"), 32_000)),
-		"nil": make([]any, 32_000), "bytes": make([]byte, 32_000),
+		"nil": slices.Repeat([]any{make([]any, 4096)}, 7), "bytes": make([]byte, 32_000),
 	} {
 		m := message.Message{Type: "a", Headers: message.Headers{name: value}}
 		require.NoError(t, m.Validate(0))

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -80,6 +81,9 @@ func objectMembers(line []byte) (map[string]json.RawMessage, error) {
 // syntaxError keeps the place of a fault and leaves out the text around it.
 func syntaxError(err error) error {
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		if strings.Contains(syntax.Error(), "max depth") { // it may be right, but nothing here reads it
+			return fmt.Errorf("is nested too deep near byte %d; send such a payload as payload_base64", syntax.Offset)
+		}
 		return fmt.Errorf("is broken JSON near byte %d", syntax.Offset)
 	}
 	return errors.New("is broken or unfinished JSON")

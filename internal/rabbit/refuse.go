@@ -16,6 +16,13 @@ const shortStringMax = 255
 // tableDepthMax bounds nested header tables.
 const tableDepthMax = 32
 
+// entriesMax bounds the entries of one table or list: the client library ends its connection when it receives more, and then nobody who uses it could
+// take the message. Of the headers themselves, headersMax leave room for those that the broker adds.
+const (
+	entriesMax = 8192
+	headersMax = entriesMax - 16
+)
+
 // RefusedError says that a message can never be sent as it is. Nothing was written. Trying again without a change is useless.
 type RefusedError struct {
 	Field  string // the faulty field, such as "routing key" or "header sf-key"
@@ -111,6 +118,12 @@ func tableSize(table amqp.Table, path string, depth int) (int, error) {
 	if depth > tableDepthMax {
 		return 0, &RefusedError{"header " + strconv.Quote(path), fmt.Sprintf("is nested more than %d deep", tableDepthMax)}
 	}
+	if depth == 0 && len(table) > headersMax {
+		return 0, &RefusedError{"headers", fmt.Sprintf("are %d; the client library takes %d", len(table), headersMax)}
+	}
+	if len(table) > entriesMax {
+		return 0, &RefusedError{"header " + strconv.Quote(path), fmt.Sprintf("has %d entries; the client library takes %d", len(table), entriesMax)}
+	}
 	size := 4
 	for key, value := range table {
 		if len(key) > shortStringMax {
@@ -138,14 +151,18 @@ func fieldSize(value any, name string, depth int) (int, error) {
 		return 2, nil
 	case int16, uint16:
 		return 3, nil
-	case int32, uint32, float32:
+	case int32, uint32:
 		return 5, nil
+	case float32:
+		return 5, finite(float64(v), name)
+	case float64:
+		return 9, finite(v, name)
 	case int:
 		if v < math.MinInt32 || v > math.MaxInt32 {
 			return 0, &RefusedError{"header " + strconv.Quote(name), "is a Go int outside 32 bits, which the client would cut off; use int64"}
 		}
 		return 5, nil
-	case int64, float64, time.Time:
+	case int64, time.Time:
 		return 9, nil
 	case amqp.Decimal:
 		return 6, nil
@@ -163,9 +180,20 @@ func fieldSize(value any, name string, depth int) (int, error) {
 	}
 }
 
+// finite refuses a number that the broker cannot read: it would close the connection with an internal error.
+func finite(f float64, name string) error {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return &RefusedError{"header " + strconv.Quote(name), "is infinite or no number (NaN), which RabbitMQ cannot read"}
+	}
+	return nil
+}
+
 func arraySize(list []any, name string, depth int) (int, error) {
 	if depth > tableDepthMax {
 		return 0, &RefusedError{"header " + strconv.Quote(name), fmt.Sprintf("is nested more than %d deep", tableDepthMax)}
+	}
+	if len(list) > entriesMax {
+		return 0, &RefusedError{"header " + strconv.Quote(name), fmt.Sprintf("has %d entries; the client library takes %d", len(list), entriesMax)}
 	}
 	size := 5
 	for _, value := range list {
