@@ -32,6 +32,7 @@ type Consumer struct {
 	handle  Handler // of one message in a transaction
 	mover   *mover
 	pauses  *pauseWatch
+	index   *indexer
 
 	management *rabbit.Management // nil: only what is missing is found
 
@@ -68,7 +69,7 @@ func New(o Options) (*Consumer, error) {
 		log.Info().Int("concurrency", o.Concurrency).Int("prefetch", o.Prefetch).Msg("as many handlers at a time as the pool has connections; enlarge it for more")
 	}
 	h := newHealth(o.Ready, errConnecting)
-	return &Consumer{
+	c := &Consumer{
 		opts: o, log: log, metrics: m, health: h,
 		handle:          o.single(),
 		management:      management,
@@ -77,7 +78,9 @@ func New(o Options) (*Consumer, error) {
 		pauses:          newPauseWatch(o, log, h, m),
 		backlogInterval: backlogInterval,
 		slots:           make(chan struct{}, o.Concurrency), freed: make(chan struct{}, 1),
-	}, nil
+	}
+	c.index = newIndexer(c)
+	return c, nil
 }
 
 // Run consumes until ctx ends, then drains: it takes no more, returns what was not started, lets handlers finish for
@@ -168,6 +171,7 @@ func (c *Consumer) startParts(ctx context.Context) *sync.WaitGroup {
 		func(ctx context.Context) { _ = c.mover.run(ctx) }, // its options were checked in New
 		c.pauses.run,
 		c.clean,
+		c.index.run,
 	} {
 		parts.Go(func() {
 			defer telemetry.FatalOnPanic(c.log)

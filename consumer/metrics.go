@@ -24,6 +24,7 @@ type metrics struct {
 	paused      prometheus.Gauge
 	inboxBytes  prometheus.Gauge
 	inboxPurged prometheus.Counter
+	unindexed   prometheus.Counter
 
 	queue string
 	mu    sync.Mutex
@@ -45,6 +46,7 @@ func newMetrics(registry prometheus.Registerer, queue string) (*metrics, error) 
 		paused:      r.gauge("paused", "1 while the queue is paused.").WithLabelValues(queue),
 		inboxBytes:  r.gauge("inbox_bytes", "Size of the inbox with its indexes, shared by all queues.").WithLabelValues(queue),
 		inboxPurged: r.counter("inbox_purged_total", "Inbox rows removed after their retention.", "queue").WithLabelValues(queue),
+		unindexed:   r.counter("unindexed_total", "Dead letters without a row in the index; the next scan adds it.", "queue").WithLabelValues(queue),
 		queue:       queue,
 		types:       map[string]struct{}{},
 	}

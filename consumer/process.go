@@ -157,7 +157,10 @@ func (c *Consumer) bury(j *job, err error, v verdict) outcome {
 	c.log.Error().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
 		Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg(text)
 	copied := c.counted(&j.delivery, err, v)
-	return c.move(j, c.opts.DeadLetters, copied, "dead-letter", func() { c.metrics.dead.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
+	return c.move(j, c.opts.DeadLetters, copied, "dead-letter", func() {
+		c.metrics.dead.WithLabelValues(c.opts.Queue, string(v.class)).Inc()
+		c.index.add(&copied, string(v.class))
+	})
 }
 
 // putOff moves an uncounted copy to the retry tier: it came too early, or was held for too long. Headers that fill a

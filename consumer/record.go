@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -27,10 +28,32 @@ func (c *Consumer) uncounted(d *amqp.Delivery) amqp.Publishing {
 }
 
 func failureOf(err error, class resilience.Class, o Options) message.Failure {
-	return message.Failure{
+	f := message.Failure{
 		Class: string(class), Type: typeOf(err), Message: printable(err.Error()), Stack: printable(stackOf(err)),
 		LastFailedAt: time.Now(), Host: o.Host, Version: o.Version,
 	}
+	if frame := frameOf(err); frame != "" { // panics with one text in two handlers are two causes
+		f.Fingerprint = message.Fingerprint(f.Class, f.Type+" in "+frame, f.Message)
+	}
+	return f
+}
+
+// frameOf names the function that panicked, without its line, which moves with every release. Empty without a panic.
+func frameOf(err error) string {
+	var panicked *PanicError
+	if !errors.As(err, &panicked) {
+		return ""
+	}
+	_, below, found := strings.Cut(panicked.Stack, "\npanic(") // the newest; above it is what caught it
+	for line := range strings.Lines(below) {
+		if !found || strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "runtime.") || strings.HasPrefix(line, "{") || strings.HasPrefix(line, "0x") {
+			continue
+		}
+		if end := strings.LastIndexByte(line, '('); end > 0 {
+			return message.Clip(line[:end], 128)
+		}
+	}
+	return ""
 }
 
 // printable drops NUL bytes, which the index of dead letters could not store.

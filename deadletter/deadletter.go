@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/internal/dlqindex"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
@@ -67,6 +68,7 @@ type Queue struct {
 type DeadLetters struct {
 	opts       Options
 	locks      locks
+	index      *dlqindex.Store
 	heads      heads
 	management *rabbit.Management // nil: none
 }
@@ -77,7 +79,7 @@ func New(opts Options) (*DeadLetters, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	d := &DeadLetters{opts: opts, locks: newLocks(opts)}
+	d := &DeadLetters{opts: opts, locks: newLocks(opts), index: dlqindex.New(opts.Pool, opts.Schema)}
 	if opts.ManagementURL == "" {
 		return d, nil
 	}

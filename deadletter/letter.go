@@ -5,8 +5,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/internal/dlqindex"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -71,6 +73,7 @@ type facts struct {
 	origin          message.Origin
 	death           *Death
 	diedAt          time.Time
+	key             uuid.UUID // of the index
 }
 
 func factsOf(d *amqp.Delivery, n names) facts {
@@ -94,7 +97,16 @@ func factsOf(d *amqp.Delivery, n names) facts {
 			f.diedAt = f.death.At.Time
 		}
 	}
+	f.key = dlqindex.Key(f.indexed(d))
 	return f
+}
+
+// indexed is the letter as the index takes it.
+func (f *facts) indexed(d *amqp.Delivery) dlqindex.Letter {
+	return dlqindex.Letter{
+		ID: d.MessageId, Type: d.Type, Source: d.AppId, CorrelationID: d.CorrelationId, Timestamp: d.Timestamp,
+		Headers: d.Headers, Body: d.Body, Class: f.class, DiedAt: f.diedAt,
+	}
 }
 
 // misrouted says that the letter came from another queue than the one this dead-letter queue belongs to.

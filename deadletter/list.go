@@ -216,7 +216,7 @@ func (d *DeadLetters) head(ctx context.Context, conn *rabbit.Conn, dlq, who stri
 	if err != nil {
 		return at, err
 	}
-	err = d.locked(ctx, n, claim{who: who, action: "dlq ls"}, func(ctx context.Context) error {
+	err = d.locked(ctx, n, claim{who: who, action: "dlq ls"}, func(ctx context.Context, _ *lock) error {
 		if err := d.safe(ctx, conn, n); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ INSERT INTO @schema@.dlq_lock AS l (queue, token, holder, action, since, expires
 VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp() + $5::interval)
 ON CONFLICT (queue) DO UPDATE
    SET token = EXCLUDED.token, holder = EXCLUDED.holder, action = EXCLUDED.action,
-       since = EXCLUDED.since, expires_at = EXCLUDED.expires_at
+       since = EXCLUDED.since, expires_at = EXCLUDED.expires_at, wanted = false
  WHERE l.expires_at < clock_timestamp()`
 
 const renewLockSQL pg.SQL = `
@@ -30,10 +30,18 @@ UPDATE @schema@.dlq_lock SET expires_at = clock_timestamp() + $3::interval WHERE
 
 const releaseLockSQL pg.SQL = `DELETE FROM @schema@.dlq_lock WHERE queue = $1 AND token = $2`
 
+// wantLockSQL asks a scan to let go; it looks between two batches.
+const wantLockSQL pg.SQL = `UPDATE @schema@.dlq_lock SET wanted = true WHERE queue = $1 AND action = $2 AND NOT wanted`
+
+const wantedLockSQL pg.SQL = `SELECT wanted FROM @schema@.dlq_lock WHERE queue = $1 AND token = $2`
+
 const readLockSQL pg.SQL = `SELECT holder, action, since, expires_at, expires_at < clock_timestamp() FROM @schema@.dlq_lock WHERE queue = $1`
 
 // lockPoll is how often a waiting operation tries again.
 const lockPoll = 300 * time.Millisecond
+
+// scanPatience is how long others wait for a scan that makes room for them.
+const scanPatience = 30 * time.Second
 
 // ErrLockLost says that the lock of a dead-letter queue could not be renewed, so that the operation stopped.
 var ErrLockLost = errors.New("deadletter: the lock of the queue was lost")
@@ -67,6 +75,7 @@ type locks struct {
 	lease                      time.Duration
 	logger                     zerolog.Logger
 	take, renew, release, read string
+	want, wanted               string
 }
 
 func newLocks(o Options) locks {
@@ -74,6 +83,7 @@ func newLocks(o Options) locks {
 		pool: o.Pool, lease: o.Lease, logger: o.Logger,
 		take: takeLockSQL.In(o.Schema), renew: renewLockSQL.In(o.Schema),
 		release: releaseLockSQL.In(o.Schema), read: readLockSQL.In(o.Schema),
+		want: wantLockSQL.In(o.Schema), wanted: wantedLockSQL.In(o.Schema),
 	}
 }
 
@@ -99,7 +109,8 @@ type lock struct {
 // context ends, with ErrLockLost as its cause, when the lock could not be renewed in time.
 func (l locks) acquire(ctx context.Context, c claim) (context.Context, *lock, error) {
 	token := uuid.New()
-	deadline := time.Now().Add(c.wait)
+	asked := time.Now()
+	deadline := asked.Add(c.wait)
 	told := false
 	for {
 		started := time.Now()
@@ -117,6 +128,13 @@ func (l locks) acquire(ctx context.Context, c claim) (context.Context, *lock, er
 		}
 		if err != nil {
 			return nil, nil, err
+		}
+		if holder.Action == actionScan && c.action != actionScan {
+			// A scan makes room for people: it is asked to, and waited for beyond what was allowed.
+			if _, err := l.pool.Exec(ctx, l.want, c.lock, actionScan); err != nil {
+				return nil, nil, fmt.Errorf("ask for the lock of the dead-letter queue: %w", err)
+			}
+			deadline = maxTime(deadline, asked.Add(scanPatience))
 		}
 		if time.Now().After(deadline) {
 			return nil, nil, &LockedError{Queue: c.queue, Holder: holder}
@@ -189,4 +207,12 @@ func (l *lock) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_, _ = l.pool.Exec(ctx, l.release, l.queue, l.token)
+}
+
+// isWanted says whether somebody waits for the lock that a scan holds.
+func (l *lock) isWanted(ctx context.Context) (wanted bool, err error) {
+	if err := l.pool.QueryRow(ctx, l.wanted, l.queue, l.token).Scan(&wanted); err != nil {
+		return false, fmt.Errorf("look who waits for the dead-letter queue: %w", err)
+	}
+	return wanted, nil
 }

@@ -24,6 +24,14 @@ const (
 	verbDiscard verb = "discard"
 )
 
+// past is the verb as the index and a sentence say it.
+func (v verb) past() string {
+	if v == verbDiscard {
+		return "discarded"
+	}
+	return "redriven"
+}
+
 // Common is what redrives and discards have in common.
 type Common struct {
 	// Queue is the work queue, or its dead-letter queue. Required.
@@ -125,7 +133,7 @@ func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepe
 	o.result = Result{
 		Run: o.audit.ID, Queue: n.work, DLQ: n.dlq, DryRun: c.DryRun, Groups: []Group{}, Problems: []Problem{},
 	}
-	err = d.connected(ctx, n, c.claim(v), func(ctx context.Context, conn *rabbit.Conn) (err error) {
+	err = d.connected(ctx, n, c.claim(v), func(ctx context.Context, conn *rabbit.Conn, _ *lock) (err error) {
 		o.conn = conn
 		defer func() {
 			if o.conn != conn { // see beCareful
@@ -145,14 +153,14 @@ func (c *Common) claim(v verb) claim {
 }
 
 // locked does work under the queue's lock.
-func (d *DeadLetters) locked(ctx context.Context, n names, c claim, work func(context.Context) error) error {
+func (d *DeadLetters) locked(ctx context.Context, n names, c claim, work func(context.Context, *lock) error) error {
 	c.lock, c.queue = d.lockName(n.dlq), n.dlq
 	held, lock, err := d.locks.acquire(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer lock.giveBack(ctx)
-	err = work(held)
+	err = work(held, lock)
 	if cause := context.Cause(held); err != nil && errors.Is(cause, ErrLockLost) && !errors.Is(err, ErrLockLost) {
 		err = errors.Join(cause, err)
 	}
@@ -160,26 +168,26 @@ func (d *DeadLetters) locked(ctx context.Context, n names, c claim, work func(co
 }
 
 // connected is locked with a connection for receiving, once looking is known to be safe.
-func (d *DeadLetters) connected(ctx context.Context, n names, c claim, work func(context.Context, *rabbit.Conn) error) error {
-	return d.locked(ctx, n, c, func(ctx context.Context) error {
+func (d *DeadLetters) connected(ctx context.Context, n names, c claim, work func(context.Context, *rabbit.Conn, *lock) error) error {
+	return d.locked(ctx, n, c, func(ctx context.Context, held *lock) error {
 		conn, err := d.connect(ctx, "dlq")
 		if err != nil {
 			return err
 		}
 		if err = d.safe(ctx, conn, n); err == nil {
-			err = unreadable(work(ctx, conn), n.dlq)
+			err = unreadable(work(ctx, conn, held), n.dlq)
 		}
 		return errors.Join(err, conn.Close())
 	})
 }
 
 // lockName tells queues of one name in different vhosts apart.
-func (d *DeadLetters) lockName(dlq string) string {
-	uri, err := amqp.ParseURI(d.opts.AMQPURL)
-	if err != nil {
-		return dlq // New has checked the URL
-	}
-	return uri.Vhost + " " + dlq
+func (d *DeadLetters) lockName(dlq string) string { return d.vhost() + " " + dlq }
+
+// vhost is that of the broker's URL, which New has checked.
+func (d *DeadLetters) vhost() string {
+	uri, _ := amqp.ParseURI(d.opts.AMQPURL)
+	return uri.Vhost
 }
 
 func (o *operation) run(ctx context.Context) error {

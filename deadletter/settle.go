@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/audit"
@@ -42,8 +44,30 @@ func (s *session) startRecording(ctx context.Context) {
 		for i := range batch {
 			entries[i] = batch[i].entry()
 		}
-		s.recorded <- recordResult{batch, s.record(ctx, entries...)}
+		s.recorded <- recordResult{batch, s.recordBatch(ctx, batch, entries)}
 	}()
+}
+
+// recordBatch writes to the audit, and in the same transaction tells the index what is about to leave the queue.
+func (s *session) recordBatch(ctx context.Context, batch []settlement, entries []audit.Entry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
+	defer cancel()
+	var gone []uuid.UUID
+	for i := range batch {
+		if batch[i].release {
+			gone = append(gone, batch[i].key)
+		}
+	}
+	err := pgx.BeginFunc(ctx, s.d.opts.Pool, func(tx pgx.Tx) error {
+		if err := audit.Write(ctx, tx, s.d.opts.Schema, s.audit, entries...); err != nil {
+			return err
+		}
+		return s.d.index.Gone(ctx, tx, s.d.vhost(), s.names.work, s.verb.past(), gone)
+	})
+	if err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	return nil
 }
 
 func (t *settlement) entry() audit.Entry {

@@ -115,7 +115,7 @@ func (d *DeadLetters) Show(ctx context.Context, r ShowRequest) ([]Letter, error)
 	letters := []Letter{}
 	choose := newChooser(r.Filter, n, true, "")
 	c := claim{who: r.Who, action: "dlq show", wait: r.Wait, waiting: r.Waiting}
-	err = d.connected(ctx, n, c, func(ctx context.Context, conn *rabbit.Conn) error {
+	err = d.connected(ctx, n, c, func(ctx context.Context, conn *rabbit.Conn, _ *lock) error {
 		position, shown := 0, 0
 		return d.look(ctx, conn, n, r.Limit, !r.Filter.isZero(), func(delivery *amqp.Delivery) bool {
 			position++

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/app"
 )
 
 func dlqCommand(s *session) *cobra.Command {
@@ -38,7 +39,7 @@ func (s *session) deadLetters(ctx context.Context) (d *deadletter.DeadLetters, w
 	}
 	d, err = deadletter.New(deadletter.Options{
 		Pool: db.pool, Schema: db.schema, AMQPURL: db.config.AMQP.URL.Reveal(), ManagementURL: db.config.AMQP.ManagementURL.Reveal(),
-		TLS: db.config.AMQP.TLS(), Queues: deadLetterQueues(db.config), Logger: logger, Host: s.env.Host, Version: s.build().Version,
+		TLS: db.config.AMQP.TLS(), Queues: app.DeadLetterQueues(db.config), Logger: logger, Host: s.env.Host, Version: s.build().Version,
 	})
 	return d, who, err
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
-	"github.com/surefoot-mq/surefoot/internal/config"
 )
 
 func dlqLs(s *session) *cobra.Command {
@@ -58,13 +57,4 @@ func oldestText(d deadletter.Depth) string {
 		return ""
 	}
 	return (time.Duration(d.OldestSeconds) * time.Second).String()
-}
-
-// deadLetterQueues are the queues of the configured topology.
-func deadLetterQueues(c *config.Config) []deadletter.Queue {
-	queues := make([]deadletter.Queue, len(c.Topology.Queues))
-	for i, q := range c.Topology.Queues {
-		queues[i] = deadletter.Queue{Name: q.Name, Owner: q.Owner, Runbook: q.Runbook}
-	}
-	return queues
 }
