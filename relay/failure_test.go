@@ -254,6 +254,57 @@ func TestOwnerCutOffFromTheDatabaseIsReplaced(t *testing.T) {
 	}
 }
 
+// TestACutConnectionIsNoRowsFault cuts it while one row is in flight, which then is not the one that the broker closed it for.
+func TestACutConnectionIsNoRowsFault(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	broker := testkit.Proxy(t, w.broker.URL)
+	o := w.options()
+	o.AMQPURL, o.Attempts = broker.Through(t, w.broker.URL), 1
+	w.start(o)
+	w.enqueue(msg("k", 0))
+	w.settled(1)
+	broker.HalfOpenAnswers(t)
+	w.enqueue(msg("k", 1))
+	w.wait("it to be in flight", func() bool { return len(w.ids()) == 2 })
+	broker.Cut()
+	broker.Heal(t)
+	w.settled(2)
+	require.Zero(t, w.count("outbox_parked"))
+}
+
+// TestWhatIsInMemoryDoesNotOutliveItsServer has the database come back as another server, in which an id that the relay has in
+// memory belongs to another message: so it is after a failover to a standby that lagged, or when a backup was restored.
+func TestWhatIsInMemoryDoesNotOutliveItsServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	database, broker := testkit.Proxy(t, w.db.URL), testkit.Proxy(t, w.broker.URL)
+	o := w.options()
+	cut, err := pg.Open(t.Context(), pg.Options{URL: database.Through(t, w.db.URL), MaxConns: 8})
+	require.NoError(t, err)
+	t.Cleanup(cut.Close)
+	o.Pool, o.ListenURL, o.AMQPURL, o.Lease = cut, "", broker.Through(t, w.broker.URL), 20*time.Second
+	w.start(o)
+	w.enqueue(msg("k", 0))
+	w.settled(1)
+	broker.HalfOpenAnswers(t)
+	w.enqueue(msg("k", 1))
+	w.wait("the first message to be in flight", func() bool { return len(w.ids()) == 2 })
+	database.Cut()
+	_, err = w.db.Pool.Exec(t.Context(), `UPDATE `+w.db.Schema+`.outbox SET message_id = 'k-2', payload = '2'`)
+	require.NoError(t, err)
+	_, err = w.db.Pool.Exec(t.Context(), `UPDATE `+w.db.Schema+`.outbox_leases SET server = server - interval '1 s'`)
+	require.NoError(t, err)
+	broker.Cut()
+	broker.Heal(t)
+	w.wait("the first message to be published again, from memory", func() bool { return len(w.deliveries()) == 3 })
+	database.Heal(t)
+	w.settled(3)
+	require.Equal(t, []string{"k-0", "k-1", "k-2"}, w.ids())
+}
+
 func TestAnotherNumberOfShardsRefusesToStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

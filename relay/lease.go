@@ -23,11 +23,11 @@ VALUES ($1, $2, $3, clock_timestamp() + $3::interval, CASE WHEN $4 THEN clock_ti
 ON CONFLICT (id) DO UPDATE SET expires_at = clock_timestamp() + $3::interval, ttl = $3,
     able_since = CASE WHEN $4 THEN coalesce(m.able_since, clock_timestamp()) END`
 
-	// renewSQL names the epochs; what it does not return has another owner, or its reply was lost once: see view.
+	// renewSQL names the epochs, and like all that does holds only on the server that the lease was taken on; what it does not return has another owner, or its reply was lost once: see view.
 	renewSQL pg.SQL = `
 UPDATE @schema@.outbox_leases l SET expires_at = clock_timestamp() + $4::interval, ttl = $4
 FROM (SELECT k.shard FROM @schema@.outbox_leases k JOIN unnest($2::smallint[], $3::bigint[]) AS mine(shard, epoch)
-      ON k.shard = mine.shard AND k.epoch = mine.epoch WHERE k.owner = $1 ORDER BY k.shard FOR UPDATE OF k) held
+      ON k.shard = mine.shard AND k.epoch = mine.epoch WHERE k.owner = $1 AND k.server = pg_postmaster_start_time() ORDER BY k.shard FOR UPDATE OF k) held
 WHERE l.shard = held.shard RETURNING l.shard`
 
 	// viewSQL shows all leases, and how many members count, this one among them, and how many of these come before it. A
@@ -43,13 +43,13 @@ WITH alive AS MATERIALIZED (
     WHERE able OR NOT EXISTS (SELECT FROM alive WHERE proven)
         AND EXISTS (SELECT FROM @schema@.outbox_leases l WHERE l.owner = alive.id AND l.expires_at > clock_timestamp())
 )
-SELECT l.shard, l.epoch, coalesce(l.owner = $1, false),
+SELECT l.shard, l.epoch, coalesce(l.owner = $1 AND l.server = pg_postmaster_start_time(), false),
        l.owner IS NULL OR l.expires_at < clock_timestamp() OR l.expires_at > clock_timestamp() + l.ttl,
        (SELECT count(*) FROM counted), (SELECT count(*) FROM counted WHERE id < $1), EXISTS (SELECT FROM counted WHERE id = $1)
 FROM @schema@.outbox_leases l ORDER BY l.shard`
 
 	takeSQL pg.SQL = `
-UPDATE @schema@.outbox_leases l SET owner = $1, epoch = l.epoch + 1, ttl = $3, expires_at = clock_timestamp() + $3::interval
+UPDATE @schema@.outbox_leases l SET owner = $1, epoch = l.epoch + 1, ttl = $3, expires_at = clock_timestamp() + $3::interval, server = pg_postmaster_start_time()
 FROM (SELECT shard FROM @schema@.outbox_leases
       WHERE owner IS NULL OR expires_at < clock_timestamp() OR expires_at > clock_timestamp() + ttl
       ORDER BY shard LIMIT $2 FOR UPDATE SKIP LOCKED) free

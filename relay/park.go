@@ -20,7 +20,7 @@ const (
 	// gone, or the row is. All statements on the parked table lock the lease's row: a new owner must not load its
 	// parked rows between their check of the epoch and their commit.
 	parkSQL pg.SQL = `
-WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE),
+WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 AND server = pg_postmaster_start_time() FOR SHARE),
 moved AS (DELETE FROM @schema@.outbox x WHERE x.ctid = ANY (ARRAY(
     SELECT f.ctid FROM (SELECT o.ctid, o.shard, o.id FROM @schema@.outbox o
                         WHERE (o.shard, o.id) >= ($1, $3) ORDER BY o.shard, o.id LIMIT 1) f
@@ -30,7 +30,7 @@ SELECT moved.*, $4, $5, $6, $7, clock_timestamp(), clock_timestamp(), CASE WHEN 
 FROM moved`
 
 	failAgainSQL pg.SQL = `
-WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE)
+WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 AND server = pg_postmaster_start_time() FOR SHARE)
 UPDATE @schema@.outbox_parked p
 SET state = $4, attempts = $5, reason = $6, error = $7, last_failed_at = clock_timestamp(),
     next_at = CASE WHEN $4 = 'retry' THEN clock_timestamp() + $8::interval END
@@ -41,10 +41,10 @@ FROM held WHERE p.shard = $1 AND p.id = $3`
 SELECT state = 'dead', attempts, coalesce(extract(epoch FROM next_at - clock_timestamp()), 0)::float8
 FROM @schema@.outbox_parked WHERE shard = $1 AND id = $2`
 
-	heldSQL pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2)`
+	heldSQL pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 AND server = pg_postmaster_start_time())`
 
 	settleParkedSQL pg.SQL = `
-WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE)
+WITH held AS MATERIALIZED (SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 AND server = pg_postmaster_start_time() FOR SHARE)
 DELETE FROM @schema@.outbox_parked p USING held WHERE p.shard = $1 AND p.id = ANY ($3)`
 
 	// loadParkedSQL leaves out dead rows that hold back nobody.
@@ -87,7 +87,7 @@ SELECT q.state, coalesce(p.hash, 0), coalesce(p.key <> '', false) FROM @schema@.
 LEFT JOIN @schema@.outbox_parked p ON p.shard = q.shard AND p.id = q.row_id WHERE q.id = $1 FOR UPDATE OF q`
 
 	// The lease's row is locked, so that a new owner cannot load its parked rows between this check and the commit.
-	lockLeaseSQL pg.SQL = `SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 FOR SHARE`
+	lockLeaseSQL pg.SQL = `SELECT 1 FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 AND server = pg_postmaster_start_time() FOR SHARE`
 
 	finishRequestSQL pg.SQL = `
 UPDATE @schema@.outbox_requests SET state = $2, outcome = $3, finished_at = clock_timestamp() WHERE id = $1 AND state = 'pending'`

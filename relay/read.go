@@ -22,8 +22,9 @@ const farBehind = 100_000
 var (
 	// errStandby says that the database is a standby: its rows may be old, so it is never read.
 	errStandby = errors.New("the database is in recovery (a standby, or not yet promoted); waiting for the primary")
-	// errNewServer says that another server answered than before.
-	errNewServer = errors.New("the database server was restarted or replaced; reading from the first row again")
+	// errNewServer says that another server answered than before. The rows in memory are not its: after a failover or a restore
+	// their ids may be those of others.
+	errNewServer = errors.New("the database server was restarted or replaced; taking the shard anew")
 )
 
 // readSQL reads for all shards that asked, in one snapshot. The first row of the result is about the statement

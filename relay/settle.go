@@ -20,8 +20,8 @@ const (
 	settleTimeout = 20 * time.Second
 )
 
-// errFenced says that the shard's lease has another owner or epoch.
-var errFenced = errors.New("the lease has another owner now")
+// errFenced says that the shard's lease has another owner or epoch, or was taken on another server.
+var errFenced = errors.New("the lease has another owner now, or the database another server")
 
 // settleSQL deletes confirmed rows, each by the place it is found at, and returns the shards whose epoch still
 // held. The look-up finds the row or, when it is gone, the next one: only what is exactly the row asked for may
@@ -30,7 +30,7 @@ var errFenced = errors.New("the lease has another owner now")
 const settleSQL pg.SQL = `
 WITH held AS MATERIALIZED (
     SELECT l.shard FROM unnest($1::smallint[], $2::bigint[]) AS h(shard, epoch)
-    JOIN @schema@.outbox_leases l ON l.shard = h.shard AND l.epoch = h.epoch
+    JOIN @schema@.outbox_leases l ON l.shard = h.shard AND l.epoch = h.epoch AND l.server = pg_postmaster_start_time()
 ), gone AS (
     DELETE FROM @schema@.outbox WHERE ctid = ANY (ARRAY(
         SELECT f.ctid FROM unnest($3::smallint[], $4::bigint[]) AS w(shard, id) CROSS JOIN LATERAL (

@@ -354,7 +354,7 @@ func (s *shard) over(ctx context.Context) {
 	s.logger.Debug().Err(err).Int("unconfirmed", s.lanes.flying+s.lanes.overdue).Msg("publishing channel lost")
 	s.current = session{}
 	switch {
-	case !accuses(code):
+	case !accuses(err):
 		s.lanes.lost(false)
 	case code == amqp.NotFound && s.closeNamed(err, now):
 		s.lanes.lost(false)
@@ -368,9 +368,14 @@ func (s *shard) over(ctx context.Context) {
 	s.open(ctx)
 }
 
-// accuses reports whether a reply code speaks of a message, as opposed to the broker's own affairs.
-func accuses(code int) bool {
-	switch code {
+// accuses reports whether the broker spoke of a message when it closed, as opposed to its own affairs. The library has the same codes for
+// what it finds itself: a connection that was cut is its frame error, and no row's fault.
+func accuses(err error) bool {
+	reason, ok := errors.AsType[*amqp.Error](err)
+	if !ok || !reason.Server {
+		return false
+	}
+	switch reason.Code {
 	case amqp.ContentTooLarge, amqp.AccessRefused, amqp.NotFound, amqp.PreconditionFailed,
 		amqp.FrameError, amqp.SyntaxError, amqp.CommandInvalid, amqp.UnexpectedFrame, amqp.NotImplemented:
 		return true

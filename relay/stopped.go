@@ -22,7 +22,7 @@ const (
 
 // tellSQL writes down the stopped routes of a shard: for people, see migration 7. since is kept over a change of owner.
 const tellSQL pg.SQL = `
-WITH held AS (SELECT FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2),
+WITH held AS (SELECT FROM @schema@.outbox_leases WHERE shard = $1 AND epoch = $2 AND server = pg_postmaster_start_time()),
 given AS (
     SELECT * FROM unnest($3::text[], $4::text[], $5::boolean[], $6::boolean[], $7::float8[], $8::text[])
         AS g(exchange, routing_key, whole_exchange, is_default, age, error)

@@ -54,6 +54,9 @@ func (s *shard) page(a answer) {
 			s.server, s.hungry = time.Time{}, false
 			s.status("read", a.err)
 		}
+		if errors.Is(a.err, errNewServer) {
+			s.lose(a.err)
+		}
 		return
 	}
 	s.status("read", nil)

@@ -148,6 +148,8 @@ func TestADiscardWithALostAnswerIsDoneOnce(t *testing.T) {
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT shard, min(id), max(id) FROM `+db.Schema+`.outbox GROUP BY shard`).Scan(&shard, &id, &other))
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `INSERT INTO `+db.Schema+`.outbox_requests (operation, shard, row_id, message_id, action, who, reason)
 		VALUES (gen_random_uuid(), $1, $2, 'm', 'discard', 'ann', 'test') RETURNING id`, shard, id).Scan(new(int64)))
+	_, err := db.Pool.Exec(t.Context(), `UPDATE `+db.Schema+`.outbox_leases SET server = pg_postmaster_start_time()`)
+	require.NoError(t, err)
 	p := newParkStore(Options{Pool: db.Pool, Schema: db.Schema})
 	found, err := p.requests(t.Context(), []int16{shard})
 	require.NoError(t, err)
