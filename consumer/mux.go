@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -68,7 +70,8 @@ func On[T any](m *Mux, eventType string, h func(ctx context.Context, tx pgx.Tx, 
 
 // Decode reads a JSON payload as T. It returns a [*MalformedError], which makes the message a dead letter, for what is
 // not valid UTF-8 and JSON, null, of another shape than T, followed by anything else, or, when T has a method
-// Validate() error, refused by it; with refuseUnknownFields also for fields that T does not have.
+// Validate() error, refused by it; with refuseUnknownFields also for fields that T does not have. The error's text, which is logged, quotes
+// no values; those of your own UnmarshalJSON and Validate must not either.
 func Decode[T any](msg message.Message, refuseUnknownFields bool) (T, error) {
 	var payload T
 	if err := decode(msg.Payload, &payload, refuseUnknownFields); err != nil {
@@ -93,12 +96,28 @@ func decode(data []byte, into any, refuseUnknownFields bool) error {
 		if errors.Is(err, io.EOF) {
 			return errors.New("empty")
 		}
-		return err
+		return withoutValue(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("more data after the JSON value")
 	}
 	return validate(into)
+}
+
+// withoutValue leaves out what the library quotes of the payload: the text goes to logs.
+func withoutValue(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		bare := *wrong
+		bare.Value, _, _ = strings.Cut(wrong.Value, " ") // "number 42"
+		return &bare
+	}
+	if _, ok := errors.AsType[*time.ParseError](err); ok {
+		return errors.New("a time that is not like 2006-01-02T15:04:05Z")
+	}
+	if strings.Contains(err.Error(), "invalid use of ,string struct tag") {
+		return errors.New("a text that does not hold a value of its field's type")
+	}
+	return err
 }
 
 // validate asks the payload itself; a method of the value and one of the pointer both count.

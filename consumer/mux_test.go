@@ -42,6 +42,28 @@ func TestMuxDecodesStrictly(t *testing.T) {
 	require.ErrorContains(t, err, "unknown field")
 }
 
+// The text of a malformed payload's error goes to logs, where no payload may be.
+func TestWhatIsSaidOfAMalformedPayloadQuotesNoValue(t *testing.T) {
+	t.Parallel()
+	type payload struct {
+		Text string             `json:"text"`
+		N    int32              `json:"n"`
+		At   time.Time          `json:"at"`
+		By   map[int]string     `json:"by"`
+		Q    int64              `json:"q,string"`
+		In   []struct{ N int8 } `json:"in"`
+	}
+	for _, text := range []string{
+		`{"text":4111}`, `{"n":4111411141114111}`, `{"n":41.11}`, `{"n":"4111"}`, `{"at":"4111"}`, `{"at":4111}`, `{"by":{"x4111":""}}`, `{"q":"4111x"}`, `{"q":"x4111"}`,
+		`{"in":[{"N":4111}]}`, `{"n":4111e4111}`, `[4111]`, `"4111"`, `4111`, `{"n":4111x}`, `{"4111"`,
+	} {
+		_, err := consumer.Decode[payload](message.Message{Payload: []byte(text)}, false)
+		require.Error(t, err, text)
+		require.NotContains(t, err.Error(), "4111", text)
+		require.NotContains(t, err.Error(), "41.11", text)
+	}
+}
+
 func TestMuxRoutesAndMiddlewareWraps(t *testing.T) {
 	t.Parallel()
 	var calls []string

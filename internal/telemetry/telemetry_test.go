@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -57,6 +58,28 @@ func TestLoggerForPeople(t *testing.T) {
 	}
 	_, err := telemetry.NewLogger(telemetry.LoggerOptions{Level: "loud"})
 	require.EqualError(t, err, `log level "loud": use trace, debug, info, warn or error`)
+}
+
+// Logs are read on terminals, and ids come from anywhere.
+func TestNoLogLineSteersATerminal(t *testing.T) {
+	t.Parallel()
+	hostile := "\x1b[2J \x7f \u009b31m \u202e \u2028 \U000e0041 \xff \u00e9\u6ce8 \U0001f69a <b>"
+	for _, pretty := range []bool{true, false} {
+		var out bytes.Buffer
+		logger, err := telemetry.NewLogger(telemetry.LoggerOptions{Writer: &out, Pretty: pretty, NoColor: true})
+		require.NoError(t, err)
+		logger.Error().Str("event_id", hostile).Err(errors.New(hostile)).Msg("poison message")
+		line := strings.TrimSuffix(out.String(), "\n")
+		for _, char := range line {
+			require.True(t, unicode.IsPrint(char), "%U in %s", char, line)
+		}
+		if pretty {
+			continue
+		}
+		var fields map[string]string
+		require.NoError(t, json.Unmarshal([]byte(line), &fields))
+		require.Equal(t, strings.ToValidUTF8(hostile, "\ufffd"), fields["event_id"], "to a reader of JSON nothing has changed")
+	}
 }
 
 func TestReadiness(t *testing.T) {
