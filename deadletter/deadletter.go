@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -127,6 +128,11 @@ func (o Options) validate() error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// Queues are those of the options, by name.
+func (d *DeadLetters) Queues() []Queue {
+	return slices.SortedFunc(slices.Values(d.opts.Queues), func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // connect dials for one operation; role tells the connections apart on the broker's management page.

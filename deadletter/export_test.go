@@ -12,3 +12,6 @@ func Republishing(d *amqp.Delivery, work, run string, now time.Time) amqp.Publis
 	f := factsOf(d, n)
 	return republishing(d, &f, n, run, now)
 }
+
+// Matches is what a filter asks.
+func Matches(w Where, body []byte) bool { return w.matches(body) }

@@ -18,6 +18,10 @@ type Filter struct {
 	ErrorClass string
 	// ErrorContains is part of the error's message or type, or of a program's standard error, whatever the case. Default: any.
 	ErrorContains string
+	// Fingerprint groups failures of one cause, see [FailureGroup]. Default: any.
+	Fingerprint string
+	// Where are conditions on fields of the JSON body, all of which must be met. Default: none.
+	Where []Where
 	// IDs are message ids, any of them. Default: any.
 	IDs []string
 	// Since chooses what failed last at this time or later; without a failure record the broker's time of death
@@ -28,6 +32,9 @@ type Filter struct {
 func (f Filter) validate() error {
 	if len(f.IDs) > maxIDs {
 		return fmt.Errorf("%w: %d ids, more than the limit of %d", ErrBadRequest, len(f.IDs), maxIDs)
+	}
+	if len(f.Where) > maxWhere {
+		return fmt.Errorf("%w: %d conditions, more than the limit of %d", ErrBadRequest, len(f.Where), maxWhere)
 	}
 	if slices.Contains(f.IDs, "") {
 		return fmt.Errorf("%w: an id is empty", ErrBadRequest)
@@ -55,7 +62,7 @@ func newChooser(f Filter, n names, includeRepeaters bool, run string) chooser {
 	return c
 }
 
-func (c *chooser) matches(l *facts) bool {
+func (c *chooser) matches(l *facts, body []byte) bool {
 	if c.ids != nil {
 		if _, listed := c.ids[l.id]; !listed {
 			return false
@@ -64,15 +71,17 @@ func (c *chooser) matches(l *facts) bool {
 	return (c.Type == "" || c.Type == l.typ) &&
 		(c.ErrorClass == "" || c.ErrorClass == l.class) &&
 		(c.ErrorContains == "" || l.contains(c.ErrorContains)) &&
-		(c.Since.IsZero() || !l.diedAt.IsZero() && !l.diedAt.Before(c.Since))
+		(c.Fingerprint == "" || c.Fingerprint == l.fingerprint()) &&
+		(c.Since.IsZero() || !l.diedAt.IsZero() && !l.diedAt.Before(c.Since)) &&
+		!slices.ContainsFunc(c.Where, func(w Where) bool { return !w.matches(body) })
 }
 
 // redrive says what a redrive does with a letter: outcomeChosen, or why it stays.
-func (c *chooser) redrive(l *facts) outcome {
+func (c *chooser) redrive(l *facts, body []byte) outcome {
 	switch {
 	case l.run != "" && l.run == c.run: // moved by this very run and dead again
 		return outcomeAgain
-	case !c.matches(l):
+	case !c.matches(l, body):
 		return outcomeUnmatched
 	case l.misrouted(c.names):
 		return outcomeOtherOrigin
@@ -83,8 +92,8 @@ func (c *chooser) redrive(l *facts) outcome {
 }
 
 // discard says what a discard does with a letter.
-func (c *chooser) discard(l *facts) outcome {
-	if c.matches(l) {
+func (c *chooser) discard(l *facts, body []byte) outcome {
+	if c.matches(l, body) {
 		return outcomeChosen
 	}
 	return outcomeUnmatched
@@ -101,6 +110,14 @@ func (f Filter) detail() map[string]any {
 	put("type", f.Type)
 	put("error_class", f.ErrorClass)
 	put("error_contains", f.ErrorContains)
+	put("fingerprint", f.Fingerprint)
+	if len(f.Where) > 0 {
+		where := make([]string, len(f.Where))
+		for i, w := range f.Where {
+			where[i] = w.String()
+		}
+		d["where"] = where
+	}
 	if !f.Since.IsZero() {
 		d["since"] = f.Since.UTC().Format(time.RFC3339Nano)
 	}

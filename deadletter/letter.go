@@ -74,6 +74,7 @@ type facts struct {
 	death           *Death
 	diedAt          time.Time
 	key             uuid.UUID // of the index
+	printed         string    // fingerprint as the record has it
 }
 
 func factsOf(d *amqp.Delivery, n names) facts {
@@ -97,6 +98,7 @@ func factsOf(d *amqp.Delivery, n names) facts {
 			f.diedAt = f.death.At.Time
 		}
 	}
+	f.printed = message.Text(d.Headers, message.HeaderFingerprint)
 	f.key = dlqindex.Key(f.indexed(d))
 	return f
 }
@@ -107,6 +109,11 @@ func (f *facts) indexed(d *amqp.Delivery) dlqindex.Letter {
 		ID: d.MessageId, Type: d.Type, Source: d.AppId, CorrelationID: d.CorrelationId, Timestamp: d.Timestamp,
 		Headers: d.Headers, Body: d.Body, Class: f.class, DiedAt: f.diedAt,
 	}
+}
+
+// fingerprint groups letters of one cause, as the index does.
+func (f *facts) fingerprint() string {
+	return dlqindex.Fingerprint(f.class, f.errType, f.errMsg, f.printed)
 }
 
 // misrouted says that the letter came from another queue than the one this dead-letter queue belongs to.

@@ -128,7 +128,7 @@ func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepe
 		return Result{}, err
 	}
 	o := &operation{d: d, verb: v, request: c, names: n, done: tally{}}
-	o.audit = audit.NewOperation(c.Who, "dlq "+string(v), n.dlq, c.Reason)
+	o.audit = d.operation(c.Who, "dlq "+string(v), n.dlq, c.Reason)
 	o.chooser = newChooser(c.Filter, n, includeRepeaters, o.audit.ID.String())
 	o.result = Result{
 		Run: o.audit.ID, Queue: n.work, DLQ: n.dlq, DryRun: c.DryRun, Groups: []Group{}, Problems: []Problem{},
@@ -146,6 +146,11 @@ func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepe
 		return fmt.Errorf("%w: %d of %d that were in %s", ErrTakenByOthers, o.result.Left.NotReached, o.result.Found, n.dlq)
 	})
 	return o.result, err
+}
+
+// operation is one for the audit.
+func (d *DeadLetters) operation(who, action, target, reason string) audit.Operation {
+	return audit.NewOperation(who, action, target, reason)
 }
 
 func (c *Common) claim(v verb) claim {
@@ -230,7 +235,7 @@ func (o *operation) plan(ctx context.Context) (Result, error) {
 	}
 	err = w.each(ctx, o.remaining, func(d *amqp.Delivery) bool {
 		f := factsOf(d, o.names)
-		if got := o.choose(&f); got != outcomeChosen {
+		if got := o.choose(&f, d.Body); got != outcomeChosen {
 			r.Left.count(got)
 			r.note(&f, got, "")
 			return true
@@ -273,11 +278,11 @@ func (d *DeadLetters) prefetch(ctx context.Context, conn *rabbit.Conn, n names, 
 	return max(min(most, bytes/max(mean, 1)), min(most, peekSize)), nil
 }
 
-func (o *operation) choose(f *facts) outcome {
+func (o *operation) choose(f *facts, body []byte) outcome {
 	if o.verb == verbDiscard {
-		return o.chooser.discard(f)
+		return o.chooser.discard(f, body)
 	}
-	return o.chooser.redrive(f)
+	return o.chooser.redrive(f, body)
 }
 
 // note lists a letter that stays for a reason of its own.

@@ -176,7 +176,7 @@ func (s *session) receive(ctx context.Context, d amqp.Delivery, ok bool) {
 	s.idle.moved()
 	s.walker.got(&d)
 	f := factsOf(&d, s.names)
-	if got := s.choose(&f); got != outcomeChosen {
+	if got := s.choose(&f, d.Body); got != outcomeChosen {
 		s.keep(ctx, &f, got, "")
 	} else {
 		s.waiting = &letter{facts: f, delivery: d}

@@ -59,6 +59,8 @@ type Letter struct {
 	OriginQueue   string        `json:"origin_queue,omitempty"`
 	// ErrorClass is the record's, or for a letter without one the broker's reason.
 	ErrorClass string `json:"error_class"`
+	// Fingerprint of the failure, or of the broker's reason; see [FailureGroup].
+	Fingerprint string `json:"fingerprint"`
 	// DiedAt is when it failed last, else when the broker dead-lettered it.
 	DiedAt message.Stamp `json:"died_at,omitzero"`
 	// Failure is the record of the failure; nil when there is none.
@@ -69,6 +71,8 @@ type Letter struct {
 	Redrives   int64         `json:"redrives"`
 	RedrivenAt message.Stamp `json:"redriven_at,omitzero"`
 	RedriveRun string        `json:"redrive_run,omitempty"`
+	// Earlier is the failure before the last redrive; nil when there is none, or the index does not know.
+	Earlier *Earlier `json:"earlier,omitempty"`
 	// Headers are all of them, bounded; UserHeaders those that neither Surefoot nor the broker wrote.
 	Headers     map[string]any `json:"headers"`
 	UserHeaders map[string]any `json:"-"`
@@ -76,6 +80,8 @@ type Letter struct {
 	// Size of the body in bytes; Payload is its beginning.
 	Size    int     `json:"size"`
 	Payload Payload `json:"payload"`
+
+	key [16]byte
 }
 
 // FailureRecord is a [message.Failure] for output.
@@ -120,7 +126,7 @@ func (d *DeadLetters) Show(ctx context.Context, r ShowRequest) ([]Letter, error)
 		return d.look(ctx, conn, n, r.Limit, !r.Filter.isZero(), func(delivery *amqp.Delivery) bool {
 			position++
 			f := factsOf(delivery, n)
-			if choose.matches(&f) {
+			if choose.matches(&f, delivery.Body) {
 				l := letterOf(delivery, &f, position, min(r.Preview, maxShown-shown))
 				shown += len(l.Payload.bytes)
 				letters = append(letters, l)
@@ -128,6 +134,11 @@ func (d *DeadLetters) Show(ctx context.Context, r ShowRequest) ([]Letter, error)
 			return len(letters) < r.Limit && (len(choose.ids) == 0 || len(letters) < len(choose.ids))
 		})
 	})
+	if err == nil {
+		if err := d.earlier(ctx, n.work, letters); err != nil {
+			d.opts.Logger.Warn().Err(err).Msg("the failures before the last redrive are not shown")
+		}
+	}
 	return letters, err
 }
 
@@ -158,7 +169,7 @@ func (d *DeadLetters) look(ctx context.Context, conn *rabbit.Conn, n names, limi
 }
 
 func (f *Filter) isZero() bool {
-	return f.Type == "" && f.ErrorClass == "" && f.ErrorContains == "" && len(f.IDs) == 0 && f.Since.IsZero()
+	return f.Type == "" && f.ErrorClass == "" && f.Fingerprint == "" && len(f.Where) == 0 && f.ErrorContains == "" && len(f.IDs) == 0 && f.Since.IsZero()
 }
 
 func (r ShowRequest) withDefaults() ShowRequest {
@@ -189,7 +200,7 @@ func letterOf(d *amqp.Delivery, f *facts, position, preview int) Letter {
 		CorrelationID: m.CorrelationID, CausationID: m.CausationID, RequestID: m.RequestID, TraceParent: m.TraceParent,
 		OccurredAt: message.Stamp{Time: m.OccurredAt}, Attempts: m.Attempts,
 		Exchange: f.origin.Exchange, RoutingKey: f.origin.RoutingKey, OriginQueue: f.origin.Queue,
-		ErrorClass: f.class, DiedAt: message.Stamp{Time: f.diedAt}, Death: f.death,
+		ErrorClass: f.class, Fingerprint: f.fingerprint(), key: f.key, DiedAt: message.Stamp{Time: f.diedAt}, Death: f.death,
 		Redrives: f.redrives, RedrivenAt: message.Stamp{Time: message.Time(d.Headers, message.HeaderReprocess)}, RedriveRun: f.run,
 		Headers: shownTable(d.Headers, 0), UserHeaders: shownTable(amqp.Table(m.Headers), 0), ContentType: d.ContentType, Size: len(d.Body), Payload: previewOf(d.Body, preview),
 	}

@@ -18,7 +18,7 @@ import (
 
 func dlqCommand(s *session) *cobra.Command {
 	return noun("dlq", "Look into dead-letter queues, bring messages back, or drop them with a reason",
-		dlqLs(s), dlqShow(s), dlqRedrive(s), dlqDiscard(s))
+		dlqLs(s), dlqGroups(s), dlqShow(s), dlqRedrive(s), dlqDiscard(s), dlqNote(s))
 }
 
 // deadLetters makes what the dlq commands work with; who is the operator.
@@ -46,9 +46,9 @@ func (s *session) deadLetters(ctx context.Context) (d *deadletter.DeadLetters, w
 
 // chooseFlags are the flags that choose letters.
 type chooseFlags struct {
-	queue, typ, class, contains, since string
-	ids                                []string
-	wait                               time.Duration
+	queue, typ, class, contains, fingerprint, since string
+	ids, where                                      []string
+	wait                                            time.Duration
 }
 
 func (c *chooseFlags) add(flags *pflag.FlagSet) {
@@ -56,16 +56,30 @@ func (c *chooseFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&c.typ, "type", "", "only messages of this `type`")
 	flags.StringVar(&c.class, "error-class", "", "only failures of this `class`, such as permanent; for the broker's own dead letters its reason, such as delivery_limit")
 	flags.StringVar(&c.contains, "error-contains", "", "only failures with this `text` in the error's message or type or in a program's standard error, whatever the case")
+	flags.StringVar(&c.fingerprint, "fingerprint", "", "only failures of this cause, by the `fingerprint` that surefoot dlq groups lists")
+	flags.StringArrayVar(&c.where, "where", nil, "only messages whose JSON body has `FIELD=VALUE` (or FIELD!=VALUE), such as orderId=42 or items.0.sku=A-1; may be repeated, all must hold")
 	flags.StringArrayVar(&c.ids, "id", nil, "only this message `id`; may be repeated")
 	flags.StringVar(&c.since, "since", "", "only what failed last at this `time` or later: RFC 3339, or an age such as 2h; without a failure record the broker's time of death counts")
 	flags.DurationVar(&c.wait, "wait", 0, "how long to wait while somebody else works on the queue, such as 1m")
 }
 
+// chooses says whether any flag narrows the choice.
+func (c *chooseFlags) chooses() bool {
+	return c.typ != "" || c.class != "" || c.contains != "" || c.fingerprint != "" || c.since != "" || len(c.ids) > 0 || len(c.where) > 0
+}
+
 // filter reads the flags.
 func (c *chooseFlags) filter(now time.Time) (deadletter.Filter, error) {
-	f := deadletter.Filter{Type: c.typ, ErrorClass: c.class, ErrorContains: c.contains, IDs: c.ids}
+	f := deadletter.Filter{Type: c.typ, ErrorClass: c.class, ErrorContains: c.contains, Fingerprint: c.fingerprint, IDs: c.ids}
 	if c.queue == "" {
 		return f, usageErrorf("see `surefoot dlq ls`", "--queue is required")
+	}
+	for _, text := range c.where {
+		w, err := deadletter.ParseWhere(text)
+		if err != nil {
+			return f, badRequest(err)
+		}
+		f.Where = append(f.Where, w)
 	}
 	if c.since == "" {
 		return f, nil

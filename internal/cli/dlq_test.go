@@ -299,3 +299,48 @@ func TestReprocessDLQScript(t *testing.T) {
 	require.Zero(t, code, out)
 	require.Zero(t, s.depth("orders.saga.dlq"))
 }
+
+func TestDLQGroupsNotesAndChoosing(t *testing.T) {
+	t.Parallel()
+	s := newDLQStage(t)
+	s.letter("one", "order.paid", "order 17 not found")
+	s.letter("two", "order.paid", "order 18 not found")
+	s.letter("three", "order.paid", "\x1b[31mno route")
+	got := s.run("groups")
+	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stderr, "no dead letters are indexed")
+	got = s.run("groups", "--scan", "-o", "json")
+	require.Zero(t, got.code, got.stderr)
+	var groups []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &groups))
+	require.Len(t, groups, 2)
+	require.Equal(t, []any{"orders.saga", 2.0}, []any{groups[0]["queue"], groups[0]["messages"]})
+	id := s.run("groups", "-o", "name").stdout
+	id, _, _ = strings.Cut(id, "\n")
+
+	require.Equal(t, cli.ExitUsage, s.run("note", id, "--yes").code)
+	require.Equal(t, cli.ExitUsage, s.run("note", "x", "text", "--yes").code)
+	require.Equal(t, cli.ExitUsage, s.run("note", id, "text").code, "no terminal, no --yes")
+	got = s.run("note", id, "ticket 4711", "--yes")
+	require.Zero(t, got.code, got.stderr)
+	got = s.run("groups", "--queue", "orders.saga.dlq")
+	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stdout, "ticket 4711")
+	require.NotContains(t, got.stdout, "\x1b")
+	require.Equal(t, cli.ExitFailed, s.run("note", "99999", "text", "--yes").code)
+
+	fingerprint, _ := groups[0]["fingerprint"].(string)
+	got = s.run("ls", "--queue", "orders.saga", "--fingerprint", fingerprint, "-o", "name")
+	require.Zero(t, got.code, got.stderr)
+	require.Equal(t, "one\ntwo\n", got.stdout)
+	got = s.run("ls", "--queue", "orders.saga", "--where", "text=order 18 not found")
+	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stdout, "two")
+	require.NotContains(t, got.stdout, "three")
+	require.Equal(t, cli.ExitUsage, s.run("ls", "--queue", "orders.saga", "--where", "text").code)
+	require.Equal(t, cli.ExitUsage, s.run("ls", "--where", "text=x").code, "needs a queue")
+	require.Equal(t, 3, s.depth("orders.saga.dlq"))
+	got = s.run("redrive", "--queue", "orders.saga", "--where", "text=order 18 not found", "--yes")
+	require.Zero(t, got.code, got.stderr)
+	require.Equal(t, []int{1, 2}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
+}

@@ -119,6 +119,7 @@ func letterRows(l *deadletter.Letter) [][]string {
 		{"correlation", l.CorrelationID},
 		{"causation", l.CausationID},
 		{"request", l.RequestID},
+		{"trace", traceText(l.TraceParent)},
 		{"origin", originText(l)},
 		{"attempts", strconv.Itoa(l.Attempts)},
 		{"redrives", redrivesText(l)},
@@ -141,10 +142,60 @@ func failureRows(l *deadletter.Letter) [][]string {
 		{"last failed", stampText(f.LastFailedAt.Time)},
 		{"failed on", f.Host + " " + f.Version},
 	}
-	for _, a := range f.Log {
-		rows = append(rows, []string{fmt.Sprintf("attempt %d", a.Number), stampText(a.At.Time) + " " + classed(a.Class, a.Message)})
+	return append(rows, timeline(l)...)
+}
+
+// timeline are the attempts in their order, each with the time since the one before it, and the last redrive among them.
+func timeline(l *deadletter.Letter) (rows [][]string) {
+	var last time.Time
+	add := func(title string, at time.Time, text string) {
+		since := ""
+		if !last.IsZero() && at.After(last) {
+			since = fmt.Sprintf(" (+%s)", at.Sub(last).Round(100*time.Millisecond))
+		}
+		rows, last = append(rows, []string{title, stampText(at) + since + " " + text}), at
 	}
-	return rows
+	redriven := l.RedrivenAt.Time
+	redrive := func() {
+		add("redriven", redriven, "run "+orDash(l.RedriveRun))
+		redriven = time.Time{}
+	}
+	for _, a := range l.Failure.Log {
+		// The mark of a redrive has whole seconds.
+		if !redriven.IsZero() && !a.At.Time.Truncate(time.Second).Before(redriven) {
+			redrive()
+		}
+		add(fmt.Sprintf("attempt %d", a.Number), a.At.Time, classed(a.Class, a.Message))
+	}
+	if !redriven.IsZero() {
+		redrive()
+	}
+	return append(rows, earlierRows(l)...)
+}
+
+// earlierRows compare this failure with the one for which the message was redriven the last time.
+func earlierRows(l *deadletter.Letter) [][]string {
+	e := l.Earlier
+	if e == nil {
+		return nil
+	}
+	rows := [][]string{{"before redrive", fmt.Sprintf("%s %s, version %s", stampText(e.DiedAt.Time), classed(e.ErrorClass, e.ErrorMessage), orDash(e.Version))}}
+	version := "by the same version"
+	if f := l.Failure; f != nil && f.Version != e.Version {
+		version = fmt.Sprintf("version %s became %s", orDash(e.Version), orDash(f.Version))
+	}
+	if e.Same {
+		return append(rows, []string{"since then", "the same failure again, " + version})
+	}
+	return append(rows, []string{"since then", fmt.Sprintf("another failure (%s became %s), %s", e.Fingerprint, l.Fingerprint, version)})
+}
+
+// traceText is the trace's id, by which a tracing backend finds it.
+func traceText(parent string) string {
+	if parts := strings.Split(parent, "-"); len(parts) >= 4 {
+		return parts[1]
+	}
+	return ""
 }
 
 // failureBlocks are the texts of several lines, with their titles.

@@ -52,7 +52,7 @@ func Of(l Letter) Entry {
 	return Entry{
 		Key: Key(l), MessageID: message.Storable(l.ID, message.MaxShortString),
 		Type: message.Storable(l.Type, message.MaxShortString), Class: message.Storable(l.Class, maxClass),
-		Fingerprint: fingerprint(l.Class, f),
+		Fingerprint: Fingerprint(l.Class, f.Type, f.Message, f.Fingerprint),
 		ErrorType:   message.Storable(f.Type, maxName), ErrorMessage: message.Storable(f.Message, maxExample),
 		Version: message.Storable(f.Version, maxName), DiedAt: storableTime(l.DiedAt),
 		Redrives: int(min(max(redrives, 0), 1<<30)), Run: runOf(l.Headers), Copies: 1,
@@ -66,12 +66,13 @@ func runOf(h amqp.Table) uuid.NullUUID {
 
 var isFingerprint = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// fingerprint believes the record only in its own form: the headers come from anywhere.
-func fingerprint(class string, f message.Failure) string {
-	if isFingerprint.MatchString(f.Fingerprint) {
-		return f.Fingerprint
+// Fingerprint is the one that the record has, believed only in its own form, for the headers come from anywhere; else one of
+// the failure's class, type and text.
+func Fingerprint(class, errType, text, recorded string) string {
+	if isFingerprint.MatchString(recorded) {
+		return recorded
 	}
-	return message.Fingerprint(class, f.Type, f.Message)
+	return message.Fingerprint(class, errType, text)
 }
 
 // storableTime drops times that PostgreSQL or a reader of RFC 3339 could not take.
