@@ -18,9 +18,9 @@ const maxAttempts = 32
 var (
 	// ErrDeadline is the end of the operation's budget. errors.Is finds context.DeadlineExceeded in it.
 	ErrDeadline error = &endError{"deadline of the operation exceeded", context.DeadlineExceeded}
-	// ErrAttemptTimeout is the end of one attempt's time while the operation has some left: the dependency is slow, and its
-	// outcome unknown. errors.Is finds context.DeadlineExceeded in it.
-	ErrAttemptTimeout error = &endError{"attempt timed out", context.DeadlineExceeded}
+	// ErrTimeout is the end of the time that a dependency gets, for an attempt or a whole call, while the operation has some left:
+	// the dependency is slow, and its outcome unknown. errors.Is finds context.DeadlineExceeded in it.
+	ErrTimeout error = &endError{"dependency timed out", context.DeadlineExceeded}
 	// ErrCancelled is the caller's wish that the work ends. errors.Is finds context.Canceled in it.
 	ErrCancelled error = &endError{"cancelled by the caller", context.Canceled}
 )
@@ -99,7 +99,7 @@ func Left(ctx context.Context) (time.Duration, bool) {
 	return max(time.Until(deadline), 0), true
 }
 
-// Ended tells why ctx has ended: [ErrDeadline], [ErrAttemptTimeout], [ErrCancelled] or [ErrShutdown], or an error that wraps
+// Ended tells why ctx has ended: [ErrDeadline], [ErrTimeout], [ErrCancelled] or [ErrShutdown], or an error that wraps
 // one of them together with the cause that was given. It is nil while ctx has not ended.
 func Ended(ctx context.Context) error {
 	err := ctx.Err()
@@ -107,7 +107,7 @@ func Ended(ctx context.Context) error {
 		return nil
 	}
 	cause := context.Cause(ctx)
-	for _, known := range []error{ErrShutdown, ErrDeadline, ErrAttemptTimeout, ErrCancelled} {
+	for _, known := range []error{ErrShutdown, ErrDeadline, ErrTimeout, ErrCancelled} {
 		if errors.Is(cause, known) {
 			return cause
 		}

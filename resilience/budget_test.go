@@ -119,7 +119,7 @@ func TestThreeEndsOfAContextAreTold(t *testing.T) {
 				require.ErrorIs(t, ended, tt.want)
 				require.ErrorIs(t, ended, tt.also)
 				require.Equal(t, tt.class, resilience.Classify(ended))
-				for _, other := range []error{resilience.ErrDeadline, resilience.ErrCancelled, resilience.ErrShutdown, resilience.ErrAttemptTimeout} {
+				for _, other := range []error{resilience.ErrDeadline, resilience.ErrCancelled, resilience.ErrShutdown, resilience.ErrTimeout} {
 					require.Equal(t, errors.Is(tt.want, other), errors.Is(ended, other), other)
 				}
 				time.Sleep(2 * time.Second)

@@ -43,7 +43,7 @@ func (e *StatusError) RetryAfter() time.Duration { return e.After }
 // byStatus knows HTTP. 500 stays unknown: it may be a fault in the request that the server did not catch,
 // and callers that retry it do so once at most.
 func byStatus(err error) Class {
-	status := statusOf(err)
+	status := StatusOf(err)
 	switch {
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests,
 		status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
@@ -56,7 +56,9 @@ func byStatus(err error) Class {
 	return ClassNone
 }
 
-func statusOf(err error) int {
+// StatusOf returns the HTTP status that err carries, of a [StatusError] or any error with a method StatusCode() int or
+// HTTPStatusCode() int; 0 is none.
+func StatusOf(err error) int {
 	if with, ok := errors.AsType[interface {
 		error
 		StatusCode() int

@@ -102,8 +102,8 @@ func CodeOf(err error) Code {
 		return CodeDependencyOverloaded
 	case errors.Is(err, circuitbreaker.ErrOpen), errors.Is(err, timeout.ErrExceeded), errors.Is(err, ratelimiter.ErrExceeded):
 		return CodeDependencyUnavailable
-	case statusOf(err) != 0:
-		return codeOfStatus(statusOf(err))
+	case StatusOf(err) != 0:
+		return codeOfStatus(StatusOf(err))
 	}
 	return codeOfClass(Classify(err), err)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/topology"
 )
 
@@ -30,7 +32,24 @@ func (c *Config) check(r *reader) {
 	checkTopology(r, c.Topology)
 	within(r, "inbox.retention", c.Inbox.Retention, time.Minute, 10*365*24*time.Hour)
 	c.Watchdog.check(r)
+	checkDependencies(r, c.Dependencies)
 	within(r, "shutdown.timeout", c.Shutdown.Timeout, time.Second, 10*time.Minute)
+}
+
+// checkDependencies lets the settings find their own faults.
+func checkDependencies(r *reader, dependencies map[string]resilience.Settings) {
+	for _, name := range slices.Sorted(maps.Keys(dependencies)) {
+		at := fmt.Sprintf("dependencies[%s]", name)
+		if !ruleName().MatchString(name) {
+			r.wrong(at, "is no name for a dependency: use 1 to 64 letters, digits, dots, dashes and underscores")
+		}
+		faults, _ := errors.AsType[resilience.FaultsError](dependencies[name].Validate())
+		for _, fault := range faults {
+			if key := at + "." + fault.Key; !r.failed(key) {
+				r.wrong(key, "%s", fault.Problem)
+			}
+		}
+	}
 }
 
 // within reports a value outside of lowest to highest, unless the key already has a fault.

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/topology"
 )
 
@@ -19,6 +20,9 @@ type Config struct {
 	Inbox    Inbox         `yaml:"inbox"`
 	Watchdog Watchdog      `yaml:"watchdog"`
 	Shutdown Shutdown      `yaml:"shutdown"`
+
+	// Dependencies are the limits of calls to other services, by name, for the programs that make them: see policy.FromConfig.
+	Dependencies map[string]resilience.Settings `yaml:"dependencies"`
 }
 
 // Database says where PostgreSQL is and how it is used.

@@ -106,18 +106,25 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 	}
 	got.Database.URL, got.AMQP.URL, got.AMQP.ManagementURL = "", "", ""
 	got.Watchdog.Rules, got.Topology = nil, topology.Spec{}
+	got.Dependencies = nil
 	want := config.Default()
 	require.Equal(t, &want, got, "the file documents a default that is not the default")
 }
 
-// contains tells whether a path of keys leads to something; [] is a list's first element.
+// contains tells whether a path of keys leads to something; [] is a list's first element, {} any one of a map.
 func contains(node any, path []string) bool {
 	if len(path) == 0 {
 		return true
 	}
 	section, _ := node.(map[string]any)
 	name, isList := strings.CutSuffix(path[0], "[]")
+	name, isMap := strings.CutSuffix(name, "{}")
 	next, ok := section[name]
+	if elements, _ := next.(map[string]any); isMap {
+		for _, element := range elements {
+			return contains(element, path[1:])
+		}
+	}
 	if list, _ := next.([]any); isList && len(list) > 0 {
 		next = list[0]
 	}
@@ -137,6 +144,9 @@ func keys(of reflect.Type, path string) []string {
 		inner := field.Type
 		if inner.Kind() == reflect.Slice {
 			inner, at = inner.Elem(), at+"[]"
+		}
+		if inner.Kind() == reflect.Map {
+			inner, at = inner.Elem(), at+"{}"
 		}
 		if inner.Kind() == reflect.Pointer {
 			inner = inner.Elem()
@@ -162,6 +172,10 @@ func TestEveryDocumentedListArrives(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]string{"customer": "customer_id"}, got.Watchdog.Rules[0].Payload)
+	payments := got.Dependencies["payments"]
+	require.Equal(t, payments, payments.WithDefaults(), "the documented dependency leaves something out")
+	require.NoError(t, payments.Validate())
+	require.Empty(t, payments.Warnings())
 	require.Equal(t, []string{"/usr/local/bin/saga", "--once"}, got.Topology.Queues[0].Target.Exec)
 }
 
