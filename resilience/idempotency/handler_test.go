@@ -251,13 +251,17 @@ func TestManyTriesOfOneKeyHoldOneConnection(t *testing.T) {
 		return p.apply(ctx, tx)
 	})
 	var all sync.WaitGroup
+	release := sync.OnceFunc(func() { close(leave) })
+	defer release()
 	for range 50 {
 		all.Go(func() { direct(t.Context(), s, "slow") })
 	}
 	<-inside
-	require.Equal(t, 201, direct(t.Context(), s, "quick").status)
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.Equal(t, 201, direct(soon, s, "quick").status)
 	require.EqualValues(t, 1, p.Pool.Stat().AcquiredConns())
-	close(leave)
+	release()
 	all.Wait()
 	require.Equal(t, 1, p.effects(t, "slow"))
 }

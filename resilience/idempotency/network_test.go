@@ -67,25 +67,34 @@ func TestACommitWithoutAnAnswerIsLookedUp(t *testing.T) {
 	require.Equal(t, 1, p.effects(t, "k"))
 }
 
-// The connection is lost before the commit: the server rolls back, and the handler runs again.
+// The connection is lost before the commit, in the handler or after it: the server rolls back, and the handler runs again.
 func TestALostTransactionRunsAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	network, pool := through(t, p)
-	first := true
+	cut := map[string]bool{"before": true, "after": true}
 	server := serve(t, p.store(t, func(o *idempotency.Options) { o.Pool = pool }).Handle(
 		func(ctx context.Context, tx pgx.Tx, _ *http.Request) (idempotency.Answer, error) {
-			a, err := p.apply(ctx, tx)
-			if first {
-				first = false
-				network.Cut()
-				network.Heal(t) //nolint:contextcheck // it has the test's
+			k, _ := idempotency.KeyFrom(ctx)
+			lose := func(when string) {
+				if k.Key == when && cut[when] {
+					cut[when] = false
+					network.Cut()
+					network.Heal(t) //nolint:contextcheck // it has the test's
+				}
 			}
+			lose("before")
+			a, err := p.apply(ctx, tx)
+			lose("after")
 			return a, err
 		}))
-	a := ask(t.Context(), server, "k", "")
-	require.Equal(t, 201, a.status, a.body)
-	require.Equal(t, 1, p.effects(t, "k"))
+	for _, key := range []string{"before", "after"} {
+		a := ask(t.Context(), server, key, "")
+		require.Equal(t, 201, a.status, a.body)
+		require.False(t, a.replayed())
+		require.False(t, cut[key])
+		require.Equal(t, 1, p.effects(t, key))
+	}
 }
 
 func TestADatabaseAwayIsADependencyAway(t *testing.T) {
