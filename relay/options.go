@@ -154,7 +154,7 @@ func (o Options) validate() error {
 // longer than a lease.
 func (o Options) brokerOptions(link int) rabbit.Options {
 	return rabbit.Options{
-		URL: o.AMQPURL, Role: fmt.Sprintf("relay-%d", link+1), Host: o.Name, Version: o.Version, Coalesce: true, TLS: o.TLS, Logger: o.Logger,
+		URL: o.AMQPURL, Role: fmt.Sprintf("relay-%d", link+1), Host: o.Name, Version: o.Version, TLS: o.TLS, Logger: o.Logger,
 		Heartbeat: min(max(o.Lease*2/5, time.Second), 4*time.Second),
 	}
 }

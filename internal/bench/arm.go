@@ -64,7 +64,7 @@ func task[T any](o ArmOptions) (t T, err error) {
 }
 
 func (o ArmOptions) broker() rabbit.Options {
-	return rabbit.Options{URL: o.AMQPURL, Role: "bench-" + o.Name, Host: o.Host, Version: o.Version, TLS: o.TLS, Coalesce: true}
+	return rabbit.Options{URL: o.AMQPURL, Role: "bench-" + o.Name, Host: o.Host, Version: o.Version, TLS: o.TLS}
 }
 
 // arm is the program of a hidden arm.

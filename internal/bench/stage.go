@@ -78,7 +78,7 @@ func (s *stage) connect(ctx context.Context) (err error) {
 }
 
 func (s *stage) broker(role string) rabbit.Options {
-	return rabbit.Options{URL: s.o.AMQPURL, Role: role, Host: s.o.Host, Version: s.o.Version, TLS: s.o.TLS, Coalesce: true}
+	return rabbit.Options{URL: s.o.AMQPURL, Role: role, Host: s.o.Host, Version: s.o.Version, TLS: s.o.TLS}
 }
 
 // claim keeps two runs from dropping each other's schemas and queues, and from measuring each other.

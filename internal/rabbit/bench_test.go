@@ -28,7 +28,6 @@ func BenchmarkPublish(b *testing.B) {
 	arms := []func(int){
 		bareArm(b, broker.URL, q, msg),
 		publisherArm(b, rabbit.Options{URL: broker.URL}, q, msg),
-		publisherArm(b, rabbit.Options{URL: broker.URL, Coalesce: true}, q, msg),
 	}
 	cpu, spent := make([]time.Duration, len(arms)), make([]time.Duration, len(arms))
 	n := 0
@@ -41,7 +40,7 @@ func BenchmarkPublish(b *testing.B) {
 		}
 		n += benchWindow
 	}
-	for i, name := range []string{"bare", "publisher", "coalesced"} {
+	for i, name := range []string{"bare", "publisher"} {
 		b.ReportMetric(float64(cpu[i].Nanoseconds())/float64(n), name+"-cpu-ns/msg")
 		b.ReportMetric(float64(n)/spent[i].Seconds(), name+"-msg/s")
 		if i > 0 {

@@ -16,7 +16,7 @@ import (
 func TestAMemoryAlarmHangsNothing(t *testing.T) {
 	t.Parallel()
 	broker := testkit.PrivateBroker(t)
-	conn := dial(t, rabbit.Options{URL: broker.URL, Coalesce: true})
+	conn := dial(t, rabbit.Options{URL: broker.URL})
 	q := queue(t, conn, quorum())
 	p := publisher(t, conn, rabbit.PublisherOptions{})
 	require.NoError(t, p.PublishConfirmed(t.Context(), "", q, amqp.Publishing{}))

@@ -25,18 +25,12 @@ var ErrLost = errors.New("rabbit: connection lost")
 var ErrUndecodable = errors.New("rabbit: the broker delivered a message that cannot be read here: its headers are nested more than 32 deep, " +
 	"have more than 8192 entries at one level, or do not fit into a frame")
 
-// wire is the transport under a connection.
-type wire interface {
-	abort()
-	writeError() error
-}
-
 // Conn is one connection to the broker. It does not reconnect: when Done is closed it is over, see [Supervise].
 // Safe for concurrent use. Publish and consume on separate connections: an alarm that stops publishes stops acks on the same one.
 type Conn struct {
 	opts    Options
 	amqp    *amqp.Connection
-	wire    wire
+	wire    *coalescer
 	user    string
 	address string
 	version Version

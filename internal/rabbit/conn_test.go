@@ -46,7 +46,7 @@ func TestAConnectionSaysWhyItEnded(t *testing.T) {
 	})
 	t.Run("aborted", func(t *testing.T) {
 		t.Parallel()
-		conn := dial(t, rabbit.Options{URL: broker.URL, Coalesce: true})
+		conn := dial(t, rabbit.Options{URL: broker.URL})
 		conn.Abort(context.DeadlineExceeded)
 		await(t, "the end", conn.Done(), soon)
 		require.ErrorIs(t, conn.Err(), context.DeadlineExceeded)
@@ -64,7 +64,7 @@ func TestDialIsBoundedAndNamesTheReason(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 	within(t, 5*time.Second, func() {
-		_, err := rabbit.Dial(short(t, 300*time.Millisecond), rabbit.Options{URL: through, Role: "test", Coalesce: true})
+		_, err := rabbit.Dial(short(t, 300*time.Millisecond), rabbit.Options{URL: through, Role: "test"})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 	_, err := rabbit.Dial(t.Context(), rabbit.Options{URL: broker.URL + "nosuch", Role: "test"})

@@ -1,10 +1,14 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -24,14 +28,14 @@ func Dial(ctx context.Context, opts Options) (*Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.DialTimeout)
 	defer cancel()
-	conn, w, err := open(ctx, opts)
+	conn, w, err := open(ctx, opts, uri)
 	if err != nil {
 		return nil, fmt.Errorf("rabbit: connect to %s as %q: %w", address(uri), uri.Username, err)
 	}
 	return newConn(opts, uri, conn, w), nil
 }
 
-func newConn(opts Options, uri amqp.URI, conn *amqp.Connection, w wire) *Conn {
+func newConn(opts Options, uri amqp.URI, conn *amqp.Connection, w *coalescer) *Conn {
 	text, _ := conn.Properties["version"].(string)
 	c := &Conn{
 		opts: opts, amqp: conn, wire: w, user: uri.Username, address: address(uri), version: ParseVersion(text),
@@ -48,21 +52,22 @@ func newConn(opts Options, uri amqp.URI, conn *amqp.Connection, w wire) *Conn {
 
 // open makes a fresh configuration for every dial, for some versions of the library wipe the password of a reused one. The library
 // takes no context: when ctx ends first, the socket is dropped under it.
-func open(ctx context.Context, opts Options) (*amqp.Connection, wire, error) {
-	url, err := withHeartbeat(opts.URL, opts.Heartbeat)
+func open(ctx context.Context, opts Options, uri amqp.URI) (*amqp.Connection, *coalescer, error) {
+	url, err := libraryURL(opts.URL, opts.Heartbeat)
 	if err != nil {
 		return nil, nil, err
 	}
-	var w wire
+	var w *coalescer
 	stop := func() bool { return true }
 	cfg := config(opts)
 	cfg.Dial = func(network, addr string) (net.Conn, error) {
-		conn, err := connect(ctx, opts, network, addr)
-		if err == nil {
-			w = conn
-			stop = context.AfterFunc(ctx, conn.abort)
+		conn, err := connect(ctx, opts, uri, network, addr)
+		if err != nil {
+			return nil, err
 		}
-		return conn, err
+		w = conn
+		stop = context.AfterFunc(ctx, conn.abort)
+		return conn, nil
 	}
 	conn, err := amqp.DialConfig(url, cfg)
 	if !stop() {
@@ -79,31 +84,72 @@ func config(opts Options) amqp.Config {
 	properties["product"] = "surefoot"
 	properties["version"] = opts.Version
 	properties.SetClientConnectionName(opts.connectionName())
-	cfg := amqp.Config{Heartbeat: opts.Heartbeat, Properties: properties}
-	if opts.TLS != nil {
-		cfg.TLSClientConfig = opts.TLS.Clone() // the library writes the server name into it
-		if cfg.TLSClientConfig.MinVersion == 0 {
-			cfg.TLSClientConfig.MinVersion = tls.VersionTLS12
-		}
-	}
-	return cfg
+	return amqp.Config{Heartbeat: opts.Heartbeat, Properties: properties}
 }
 
-// netWire is a socket with the bounds of this package.
-type netWire interface {
-	net.Conn
-	wire
-}
-
-// connect opens the socket and wraps it.
-func connect(ctx context.Context, opts Options, network, addr string) (netWire, error) {
+// connect opens the socket and wraps it. TLS is ours, for the frames are read and written between it and the library.
+func connect(ctx context.Context, opts Options, uri amqp.URI, network, addr string) (*coalescer, error) {
 	socket, err := (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	bounded := newDeadlineConn(socket, opts.WriteTimeout)
-	if opts.Coalesce {
-		return newCoalescer(bounded, opts.Logger), nil
+	bounded := &deadlineConn{Conn: socket, socket: socket, timeout: opts.WriteTimeout}
+	if uri.Scheme == "amqps" {
+		if bounded.Conn, err = secure(ctx, socket, opts, uri); err != nil {
+			return nil, errors.Join(err, socket.Close())
+		}
 	}
-	return bounded, nil
+	return newCoalescer(bounded, opts.Logger), nil
+}
+
+// secure does the TLS handshake.
+func secure(ctx context.Context, socket net.Conn, opts Options, uri amqp.URI) (net.Conn, error) {
+	cfg, err := tlsConfig(opts, uri)
+	if err != nil {
+		return nil, err
+	}
+	client := tls.Client(socket, cfg)
+	if err := client.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	return client, nil
+}
+
+// tlsConfig is the given one, or what the URL's parameters say.
+func tlsConfig(opts Options, uri amqp.URI) (*tls.Config, error) {
+	cfg := &tls.Config{ServerName: uri.ServerName, MinVersion: tls.VersionTLS12}
+	switch {
+	case opts.TLS != nil:
+		cfg = opts.TLS.Clone()
+		cfg.MinVersion = max(cfg.MinVersion, tls.VersionTLS12)
+	default:
+		if err := fromFiles(cfg, uri); err != nil {
+			return nil, err
+		}
+	}
+	cfg.ServerName = cmp.Or(cfg.ServerName, uri.Host)
+	return cfg, nil
+}
+
+// fromFiles reads the files that the URL names.
+func fromFiles(cfg *tls.Config, uri amqp.URI) error {
+	if uri.CACertFile != "" {
+		text, err := os.ReadFile(uri.CACertFile)
+		if err != nil {
+			return fmt.Errorf("read the authorities of the URL's cacertfile: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("the URL's cacertfile %s holds no certificate in PEM form", uri.CACertFile)
+		}
+	}
+	if uri.CertFile == "" || uri.KeyFile == "" {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(uri.CertFile, uri.KeyFile)
+	if err != nil {
+		return fmt.Errorf("read the URL's certfile and keyfile: %w", err)
+	}
+	cfg.Certificates = []tls.Certificate{pair}
+	return nil
 }

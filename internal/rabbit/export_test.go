@@ -1,34 +1,34 @@
 package rabbit
 
 import (
+	"fmt"
+	"io"
 	"net"
 	"time"
 
 	"github.com/rs/zerolog"
 )
 
-// WithHeartbeat is what Dial makes of a URL.
-func WithHeartbeat(raw string, limit time.Duration) (string, error) { return withHeartbeat(raw, limit) }
-
-// Wire is a wrapped socket.
-type Wire interface {
-	net.Conn
-	Abort()
-	WriteError() error
+// LibraryURL is what Dial makes of a URL.
+func LibraryURL(raw string, heartbeat time.Duration) (string, error) {
+	return libraryURL(raw, heartbeat)
 }
 
-type exportedWire struct{ netWire }
+// Wire is a wrapped socket.
+type Wire struct{ *coalescer }
 
-func (w exportedWire) Abort()            { w.abort() }
-func (w exportedWire) WriteError() error { return w.writeError() }
+// Abort drops the socket.
+func (w Wire) Abort() { w.abort() }
 
-// NewWire wraps a socket as Dial does.
-func NewWire(conn net.Conn, timeout time.Duration, coalesce bool) Wire {
-	bounded := newDeadlineConn(conn, timeout)
-	if coalesce {
-		return exportedWire{newCoalescer(bounded, zerolog.Nop())}
-	}
-	return exportedWire{bounded}
+// WriteError is that of the first failed write.
+func (w Wire) WriteError() error { return w.writeError() }
+
+// Publish writes frames of a channel beside the library.
+func (w Wire) Publish(channel uint16, frames []byte) error { return w.publish(channel, frames) }
+
+// NewWire wraps a socket as Dial does. The bytes written are taken for frames.
+func NewWire(conn net.Conn, timeout time.Duration) Wire {
+	return Wire{newCoalescer(&deadlineConn{Conn: conn, socket: conn, timeout: timeout}, zerolog.Nop())}
 }
 
 // CoalesceLimit bounds what waits for the flusher.
@@ -63,3 +63,29 @@ func ManagementURL(amqpURL string) (string, error) {
 
 // SmallPages makes Queues ask for so many at once.
 func SmallPages(m *Management, size int) { m.queuePage = size }
+
+// ConfirmFrame is a basic.ack, or a basic.nack.
+func ConfirmFrame(channel uint16, nack bool, tag uint64, multiple bool) []byte {
+	var e encoder
+	at := e.frame(frameMethod, channel)
+	e.uint32(map[bool]method{false: basicAck, true: basicNack}[nack])
+	e.uint64(tag)
+	e.buf = append(e.buf, map[bool]byte{true: 1}[multiple])
+	e.endFrame(at)
+	return e.buf
+}
+
+type listener struct{ told *[]string }
+
+func (l listener) confirmed(tag uint64, multiple, done bool) {
+	*l.told = append(*l.told, fmt.Sprint(map[bool]string{true: "ack", false: "nack"}[done], " ", tag, " ", multiple))
+}
+func (l listener) returned() { *l.told = append(*l.told, "returned") }
+func (l listener) ended()    { *l.told = append(*l.told, "ended") }
+
+// Tap returns how the library reads from a socket through a tap, which notes in told what it tells of a channel.
+func Tap(socket io.Reader, channel uint16, told *[]string) func([]byte) (int, error) {
+	t := newTap(socket)
+	t.listen(channel, listener{told})
+	return t.Read
+}

@@ -28,8 +28,6 @@ type Options struct {
 	WriteTimeout time.Duration
 	// RPCTimeout bounds every request that waits for the broker's answer; default 10 s.
 	RPCTimeout time.Duration
-	// Coalesce gathers small writes and flushes them from one goroutine: less CPU per publish, for publishing connections; default false.
-	Coalesce bool
 	// TLS is used for amqps URLs, cloned for every dial; default: from the URL's parameters.
 	TLS *tls.Config
 	// Logger gets a line when a session fails for a new reason, when the broker is reachable again, and for a panic; default none, and standard error for a panic.

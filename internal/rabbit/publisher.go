@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // ErrWindowFull says that TryPublish found no place in the window, or the connection blocked.
@@ -36,15 +39,19 @@ type PublisherOptions struct {
 //	}
 //
 // or use PublishConfirmed, which waits for its own outcome; both can be mixed on one Publisher. Safe for concurrent use.
+//
+// It encodes publishes and reads confirms itself, see encoder and tap; the channel is the library's in all else. The library does not know that the
+// channel confirms.
 type Publisher struct {
-	conn   *Conn
-	ch     *amqp.Channel
-	limits Limits
-	window window
+	conn    *Conn
+	ch      *amqp.Channel
+	channel uint16
+	limits  Limits
+	window  window
 
 	send    sync.Mutex // one write at a time, in the order of the window
-	returns <-chan amqp.Return
-	closes  <-chan *amqp.Error
+	encoder encoder
+	over    chan struct{} // closed when the broker will say nothing more about the channel
 	done    chan struct{}
 }
 
@@ -58,44 +65,77 @@ func (c *Conn) Publisher(ctx context.Context, opts PublisherOptions) (*Publisher
 	}
 	var ch *amqp.Channel
 	err := c.rpc(ctx, "open publishing channel", func() (err error) {
-		if ch, err = c.amqp.Channel(); err != nil {
-			return err
-		}
-		return ch.Confirm(false)
+		ch, err = c.amqp.Channel()
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	p := &Publisher{
-		conn: c, ch: ch,
+		conn: c, ch: ch, channel: channelNumber(ch),
 		limits: Limits{FrameMax: c.FrameMax(), MaxMessageBytes: opts.MaxMessageBytes, User: c.user},
-		// At least as large as the window: a return then always finds a place, and the library never abandons the listener.
-		returns: ch.NotifyReturn(make(chan amqp.Return, opts.Window)),
-		closes:  ch.NotifyClose(make(chan *amqp.Error, 1)),
-		done:    make(chan struct{}),
+		over:   make(chan struct{}), done: make(chan struct{}),
 	}
-	p.window.init(opts.Window, opts.WindowBytes)
-	go p.resolve()
+	p.window.init(opts.Window, opts.WindowBytes, ch.NotifyReturn(make(chan amqp.Return, returnsRoom)))
+	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
+	c.wire.listen(p.channel, p)
+	go p.end(closes)
+	if err := c.wire.publish(p.channel, p.encoder.confirmSelect(p.channel)); err != nil {
+		<-p.done
+		return nil, p.Err()
+	}
 	return p, nil
+}
+
+// channelNumber is the one thing about its channels that the library keeps to itself.
+func channelNumber(ch *amqp.Channel) uint16 {
+	return uint16(reflect.ValueOf(ch).Elem().FieldByName("id").Uint())
+}
+
+// What the tap tells.
+func (p *Publisher) confirmed(tag uint64, multiple, done bool) {
+	p.window.confirmed(tag, multiple, done)
+}
+func (p *Publisher) returned() { p.window.returned() }
+func (p *Publisher) ended()    { close(p.over) }
+
+// end gives what flies its outcome when the channel is over, after everything that the broker said about it before.
+func (p *Publisher) end(closes <-chan *amqp.Error) {
+	defer close(p.done)
+	defer telemetry.FatalOnPanic(p.conn.opts.Logger)
+	reason := <-closes
+	select {
+	case <-p.over:
+	case <-p.conn.done:
+	}
+	p.window.finish(p.endReason(reason))
+}
+
+// endReason says why the channel is over. Without a reason of the broker it is the end of the connection, unless Close was called.
+func (p *Publisher) endReason(reason *amqp.Error) error {
+	if reason != nil && reason.Server {
+		return fmt.Errorf("rabbit: publishing channel closed by the broker: %w", reason)
+	}
+	if closed := p.window.reason(); closed != nil {
+		return closed
+	}
+	<-p.conn.done
+	return p.conn.Err()
 }
 
 // Publish hands msg to the broker, waiting while the window is full or the connection blocked, until ctx ends. After nil exactly one Result with token
 // follows; after an error nothing was sent and none follows: a *RefusedError (permanent), ctx's error, or the end of the publisher. The body must not be changed until then.
 // Somebody must collect results meanwhile. A write that has begun is bounded by the connection's WriteTimeout, not by ctx.
 func (p *Publisher) Publish(ctx context.Context, exchange, key string, msg amqp.Publishing, token any) error {
-	return p.publish(ctx, exchange, key, msg, &flight{token: token})
+	return p.publish(ctx, exchange, key, &msg, flight{token: token})
 }
 
 // TryPublish is Publish without the wait: ErrWindowFull says to collect results, or to wait for the connection to be unblocked, first.
 func (p *Publisher) TryPublish(exchange, key string, msg amqp.Publishing, token any) error {
-	if err := p.limits.Check(exchange, key, &msg); err != nil {
-		return err
-	}
 	if blocked, _ := p.conn.Blocked(); blocked {
 		return fmt.Errorf("%w: connection blocked by the broker", ErrWindowFull)
 	}
-	f := &flight{token: token, exchange: exchange, key: key, id: msg.MessageId, body: msg.Body}
-	full, err := p.tryWrite(f, msg)
+	full, err := p.tryWrite(exchange, key, &msg, flight{token: token})
 	if full != nil {
 		return ErrWindowFull
 	}
@@ -106,8 +146,8 @@ func (p *Publisher) TryPublish(exchange, key string, msg amqp.Publishing, token 
 // or any other error when the outcome is unknown or, if ctx ended first or the publisher is over, nothing was sent; then publish again later.
 // Many goroutines may call it at once and share the pipeline.
 func (p *Publisher) PublishConfirmed(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
-	f := &flight{outcome: make(chan Result, 1)}
-	if err := p.publish(ctx, exchange, key, msg, f); err != nil {
+	f := flight{outcome: make(chan Result, 1)}
+	if err := p.publish(ctx, exchange, key, &msg, f); err != nil {
 		return err
 	}
 	select {
@@ -118,16 +158,12 @@ func (p *Publisher) PublishConfirmed(ctx context.Context, exchange, key string, 
 	}
 }
 
-func (p *Publisher) publish(ctx context.Context, exchange, key string, msg amqp.Publishing, f *flight) error {
-	if err := p.limits.Check(exchange, key, &msg); err != nil {
-		return err
-	}
-	f.exchange, f.key, f.id, f.body = exchange, key, msg.MessageId, msg.Body
+func (p *Publisher) publish(ctx context.Context, exchange, key string, msg *amqp.Publishing, f flight) error {
 	for {
 		if err := p.conn.WaitUnblocked(ctx); err != nil {
 			return err
 		}
-		full, err := p.tryWrite(f, msg)
+		full, err := p.tryWrite(exchange, key, msg, f)
 		if full == nil {
 			return err
 		}
@@ -139,24 +175,24 @@ func (p *Publisher) publish(ctx context.Context, exchange, key string, msg amqp.
 	}
 }
 
-func (p *Publisher) tryWrite(f *flight, msg amqp.Publishing) (full <-chan struct{}, err error) {
+// tryWrite encodes a message, enters the window and writes, in this order: what is refused takes no place, and what cannot be written leaves it again.
+func (p *Publisher) tryWrite(exchange, key string, msg *amqp.Publishing, f flight) (full <-chan struct{}, err error) {
 	p.send.Lock()
 	defer p.send.Unlock()
-	if full, err = p.window.enter(f); full == nil && err == nil {
-		p.write(f, msg)
-	}
-	return full, err
-}
-
-// write sends f, which is in the window. Its return may come before this returns, its confirm is looked at only afterwards. When the
-// write fails the message may be with the broker all the same: unknown.
-func (p *Publisher) write(f *flight, msg amqp.Publishing) {
-	confirm, err := p.ch.PublishWithDeferredConfirm(f.exchange, f.key, true, false, msg)
+	frames, err := p.encoder.publish(p.limits, p.channel, exchange, key, msg)
 	if err != nil {
-		p.window.failed(f, fmt.Errorf("rabbit: publish: %w", p.conn.explain(err)))
-		return
+		return nil, err
 	}
-	p.window.sent(f, confirm)
+	f.exchange, f.key, f.id, f.body = exchange, key, msg.MessageId, msg.Body
+	if full, err = p.window.enter(f); full != nil || err != nil {
+		return full, err
+	}
+	err = p.conn.wire.publish(p.channel, frames)
+	if err == nil || !p.window.leave() {
+		return nil, nil
+	}
+	<-p.done // a write fails only at the end, whose reason is worth more than the write's
+	return nil, p.Err()
 }
 
 // Ready returns a channel that gets a value when there may be results to collect. It is for one receiver.
@@ -177,7 +213,7 @@ func (p *Publisher) Done() <-chan struct{} { return p.done }
 func (p *Publisher) Err() error {
 	select {
 	case <-p.done:
-		return p.window.ended()
+		return p.window.reason()
 	default:
 		return nil
 	}

@@ -23,63 +23,58 @@ import (
 func TestReturnsArePairedWithTheirMessages(t *testing.T) {
 	t.Parallel()
 	broker := testkit.Broker(t)
-	for _, coalesce := range []bool{false, true} {
-		t.Run(fmt.Sprintf("coalesce %t", coalesce), func(t *testing.T) {
-			t.Parallel()
-			conn := dial(t, rabbit.Options{URL: broker.URL, Coalesce: coalesce})
-			q := queue(t, conn, quorum())
-			p := publisher(t, conn, rabbit.PublisherOptions{Window: 500})
-			const n = 3000
-			routed := func(i int) bool { return i*7919%5 > 1 }
-			results := map[any]rabbit.Result{}
-			take := func() {
-				for _, r := range p.Collect(nil) {
-					require.NotContains(t, results, r.Token)
-					results[r.Token] = r
-				}
-			}
-			for i := range n {
-				key, id := q, strconv.Itoa(i)
-				if !routed(i) {
-					key = "nowhere"
-				}
-				if i%10 == 0 {
-					id = "" // and equal ids on both routes
-				}
-				msg := amqp.Publishing{MessageId: id, Body: fmt.Append(nil, i)}
-				for errors.Is(p.TryPublish("", key, msg, i), rabbit.ErrWindowFull) {
-					<-p.Ready()
-					take()
-				}
-			}
-			deadline := time.After(soon)
-			for take(); len(results) < n; take() {
-				select {
-				case <-p.Ready():
-				case <-deadline:
-					require.Fail(t, "outcomes are missing", "%d", n-len(results))
-				}
-			}
-			for i := range n {
-				r := results[i]
-				if routed(i) {
-					require.Equal(t, rabbit.Confirmed, r.Outcome, "%d: %v", i, r.Err)
-					require.NoError(t, r.Err)
-					continue
-				}
-				var returned *rabbit.ReturnedError
-				require.ErrorAs(t, r.Err, &returned)
-				require.Equal(t, rabbit.Returned, r.Outcome, "%d", i)
-				require.Equal(t, rabbit.ReturnedError{Code: 312, Text: "NO_ROUTE", RoutingKey: "nowhere"}, *returned)
-			}
-			messages, bytes := p.InFlight()
-			require.Zero(t, messages+bytes)
-			require.NoError(t, p.Close(t.Context()))
-			ready, _, err := conn.Inspect(t.Context(), q)
-			require.NoError(t, err)
-			require.Equal(t, n*3/5, ready)
-		})
+	conn := dial(t, rabbit.Options{URL: broker.URL})
+	q := queue(t, conn, quorum())
+	p := publisher(t, conn, rabbit.PublisherOptions{Window: 500})
+	const n = 3000
+	routed := func(i int) bool { return i*7919%5 > 1 }
+	results := map[any]rabbit.Result{}
+	take := func() {
+		for _, r := range p.Collect(nil) {
+			require.NotContains(t, results, r.Token)
+			results[r.Token] = r
+		}
 	}
+	for i := range n {
+		key, id := q, strconv.Itoa(i)
+		if !routed(i) {
+			key = "nowhere"
+		}
+		if i%10 == 0 {
+			id = "" // and equal ids on both routes
+		}
+		msg := amqp.Publishing{MessageId: id, Body: fmt.Append(nil, i)}
+		for errors.Is(p.TryPublish("", key, msg, i), rabbit.ErrWindowFull) {
+			<-p.Ready()
+			take()
+		}
+	}
+	deadline := time.After(soon)
+	for take(); len(results) < n; take() {
+		select {
+		case <-p.Ready():
+		case <-deadline:
+			require.Fail(t, "outcomes are missing", "%d", n-len(results))
+		}
+	}
+	for i := range n {
+		r := results[i]
+		if routed(i) {
+			require.Equal(t, rabbit.Confirmed, r.Outcome, "%d: %v", i, r.Err)
+			require.NoError(t, r.Err)
+			continue
+		}
+		var returned *rabbit.ReturnedError
+		require.ErrorAs(t, r.Err, &returned)
+		require.Equal(t, rabbit.Returned, r.Outcome, "%d", i)
+		require.Equal(t, rabbit.ReturnedError{Code: 312, Text: "NO_ROUTE", RoutingKey: "nowhere"}, *returned)
+	}
+	messages, bytes := p.InFlight()
+	require.Zero(t, messages+bytes)
+	require.NoError(t, p.Close(t.Context()))
+	ready, _, err := conn.Inspect(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, n*3/5, ready)
 }
 
 // A binding that comes and goes while equal messages fly: at least as many are in the queue as were reported confirmed.
@@ -279,7 +274,7 @@ func TestExactlyOneOutcomeWhateverHappens(t *testing.T) {
 	q := queue(t, admin, quorum())
 	var confirmed atomic.Int64
 	for round := range 6 {
-		conn := dial(t, rabbit.Options{URL: broker.URL, Coalesce: round%2 == 0})
+		conn := dial(t, rabbit.Options{URL: broker.URL})
 		p := publisher(t, conn, rabbit.PublisherOptions{Window: 100})
 		end := make(chan struct{})
 		time.AfterFunc(time.Duration(rand.IntN(60))*time.Millisecond, func() {

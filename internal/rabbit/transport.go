@@ -10,15 +10,12 @@ import (
 // client inside a write with its locks held, and even Close hangs.
 type deadlineConn struct {
 	net.Conn
+	socket  net.Conn // under it, or the same: TLS would send something more before it closes
 	timeout time.Duration
 
 	once  sync.Once
 	mu    sync.Mutex
 	cause error // the first failed write, the real reason behind a later "use of closed connection"
-}
-
-func newDeadlineConn(conn net.Conn, timeout time.Duration) *deadlineConn {
-	return &deadlineConn{Conn: conn, timeout: timeout}
 }
 
 // Write is bounded by the write timeout.
@@ -50,7 +47,7 @@ func (d *deadlineConn) writeError() error {
 
 // Close closes the socket; a second call does nothing.
 func (d *deadlineConn) Close() (err error) {
-	d.once.Do(func() { err = d.Conn.Close() })
+	d.once.Do(func() { err = d.socket.Close() })
 	return err
 }
 

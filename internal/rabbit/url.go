@@ -43,9 +43,9 @@ func Redact(raw string) string {
 	return u.String()
 }
 
-// withHeartbeat makes the smaller of both heartbeats count: the library lets the URL win, and the URL can even switch heartbeats off,
-// while a fence relies on its bound.
-func withHeartbeat(raw string, limit time.Duration) (string, error) {
+// libraryURL is what the library gets to see. It makes the smaller of both heartbeats count: the library lets the URL win, and the URL can even
+// switch heartbeats off, while a fence relies on its bound. And it hides that there is TLS, which is ours.
+func libraryURL(raw string, heartbeat time.Duration) (string, error) {
 	uri, err := parseURL(raw)
 	if err != nil {
 		return "", err
@@ -54,19 +54,20 @@ func withHeartbeat(raw string, limit time.Duration) (string, error) {
 	if err != nil {
 		return "", errURL
 	}
+	if u.Scheme == "amqps" {
+		u.Scheme, u.Host = "amqp", net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port))
+	}
 	query := u.Query()
-	if !query.Has("heartbeat") {
-		return raw, nil
+	if query.Has("heartbeat") {
+		seconds, err := strconv.Atoi(query.Get("heartbeat"))
+		if err != nil {
+			return "", errURL
+		}
+		if seconds <= 0 || time.Duration(seconds)*time.Second >= heartbeat {
+			query.Del("heartbeat")
+			u.RawQuery = query.Encode()
+		}
 	}
-	seconds, err := strconv.Atoi(query.Get("heartbeat"))
-	if err != nil || uri.Scheme == "" {
-		return "", errURL
-	}
-	if seconds > 0 && time.Duration(seconds)*time.Second < limit {
-		return raw, nil
-	}
-	query.Del("heartbeat")
-	u.RawQuery = query.Encode()
 	return u.String(), nil
 }
 

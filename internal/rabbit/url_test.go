@@ -65,8 +65,10 @@ func TestTheSmallerHeartbeatCounts(t *testing.T) {
 		"amqp://h/v?heartbeat=60":              "amqp://h/v",
 		"amqp://h/v?heartbeat=0&channel_max=5": "amqp://h/v?channel_max=5",
 		"amqp://u:p%40@h/%2Fv?heartbeat=4":     "amqp://u:p%40@h/%2Fv",
+		"amqps://u:p%40@h/%2Fv":                "amqp://u:p%40@h:5671/%2Fv",
+		"amqps://[::1]:99/?heartbeat=2":        "amqp://[::1]:99/?heartbeat=2",
 	} {
-		got, err := rabbit.WithHeartbeat(in, 4*time.Second)
+		got, err := rabbit.LibraryURL(in, 4*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}

@@ -3,7 +3,6 @@ package rabbit
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -17,38 +16,36 @@ type flight struct {
 	exchange, key string
 	id            string
 	body          []byte
-
-	confirm  *amqp.DeferredConfirmation // nil while the write is under way
-	returned *ReturnedError
-	resolved bool // its confirm is there, or its write failed
-	cause    error
-	landed   bool // its outcome was given
+	returned      *ReturnedError
+	landed        bool // its outcome was given
 }
 
 // window is the set of publishes in flight, in the order of their writes, and the outcomes not yet collected.
 type window struct {
 	maxCount, maxBytes int
 	readySignal        chan struct{} // has a value when there may be results
+	returns            <-chan amqp.Return
 
 	mu      sync.Mutex
-	flights []*flight // in the order of writing; the first has not landed, later ones may have
+	flights []flight // in the order of writing; those before head are gone
+	head    int
+	next    uint64 // delivery tag of the next flight: the broker counts from 1
 	ready   []Result
 	count   int   // places taken: flying, or not yet collected
 	bytes   int   // body bytes flying
 	end     error // set: no more publishes, and why
 
-	freed    chan struct{} // closed when a place becomes free; nil when nobody waits
-	emptied  chan struct{} // closed when nothing flies any more; nil when nobody waits
-	activity chan struct{} // closed when a write ended; nil when nobody waits
+	freed   chan struct{} // closed when a place becomes free; nil when nobody waits
+	emptied chan struct{} // closed when nothing flies any more; nil when nobody waits
 }
 
-func (w *window) init(count, size int) {
-	w.maxCount, w.maxBytes = count, size
+func (w *window) init(count, size int, returns <-chan amqp.Return) {
+	w.maxCount, w.maxBytes, w.returns, w.next = count, size, returns, 1
 	w.readySignal = make(chan struct{}, 1)
 }
 
 // enter takes a place. With none free it returns a channel that is closed when one may be; with the window shut, the reason.
-func (w *window) enter(f *flight) (full <-chan struct{}, err error) {
+func (w *window) enter(f flight) (full <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.end != nil {
@@ -59,8 +56,32 @@ func (w *window) enter(f *flight) (full <-chan struct{}, err error) {
 	}
 	w.count++
 	w.bytes += len(f.body)
+	w.next++
+	if w.head > len(w.flights)/2 { // rather than to let the slice grow for ever
+		n := copy(w.flights, w.flights[w.head:])
+		clear(w.flights[n:])
+		w.flights, w.head = w.flights[:n], 0
+	}
 	w.flights = append(w.flights, f)
 	return nil, nil
+}
+
+// leave takes back the last flight, of which nothing was written. False: the publisher has ended meanwhile and its outcome was given.
+func (w *window) leave() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := len(w.flights) - 1
+	if last < w.head {
+		return false
+	}
+	w.count--
+	w.bytes -= len(w.flights[last].body)
+	w.next--
+	w.flights[last] = flight{}
+	w.flights = w.flights[:last]
+	wake(&w.freed)
+	w.signal()
+	return true
 }
 
 // wait returns the channel at *signal, made when it is missing.
@@ -79,95 +100,72 @@ func wake(signal *chan struct{}) {
 	}
 }
 
-// sent notes the confirm of a finished write.
-func (w *window) sent(f *flight, confirm *amqp.DeferredConfirmation) {
+// confirmed gives the outcome of the publish with a delivery tag or, with multiple, of all up to it (0: of all). A return precedes the confirm of
+// its message, so all returns are taken first.
+func (w *window) confirmed(tag uint64, multiple, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f.confirm = confirm
-	wake(&w.activity)
-}
-
-// failed notes that a write failed: the outcome is unknown.
-func (w *window) failed(f *flight, cause error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f.resolved, f.cause = true, cause
-	wake(&w.activity)
-}
-
-// head returns the confirm of the oldest flight, or a channel that is closed when a write has ended, and whether anything flies.
-func (w *window) head() (confirm, activity <-chan struct{}, flying bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.flights) == 0 {
-		return nil, wait(&w.activity), false
+	w.takeReturns()
+	first := w.next - uint64(len(w.flights)-w.head)
+	if multiple && tag == 0 {
+		tag = w.next - 1
 	}
-	switch first := w.flights[0]; {
-	case first.resolved:
-		return closedChannel(), nil, true
-	case first.confirm != nil:
-		return first.confirm.Done(), nil, true
-	default:
-		return nil, wait(&w.activity), true
+	if tag < first || tag >= w.next {
+		return
 	}
+	last := w.head + int(tag-first)
+	from := last
+	if multiple {
+		from = w.head
+	}
+	for i := from; i <= last; i++ {
+		w.land(&w.flights[i], done, nil)
+	}
+	w.forgetLanded()
+	w.signal()
 }
 
-func closedChannel() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}
-
-// sweep gives outcomes: to the oldest flights up to the first unresolved one, or, with all, to every resolved one, which one slow queue at the head then
-// does not hold back. A return precedes the confirm of its message, so the order here is what pairs them: first look which
-// confirms are there, then take all returns, then judge. The library turns all confirms false when the channel ends; those wait for the sweep that
-// knows the reason, end.
-func (w *window) sweep(returns <-chan amqp.Return, all bool, end error, over func() bool) {
+// returned takes the returns that are there.
+func (w *window) returned() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	resolved := w.markResolved(all)
-	w.matchReturns(returns)
-	for _, f := range w.flights[:resolved] {
-		if !f.resolved || f.landed || end == nil && f.refused() && over() {
-			continue
-		}
-		w.land(f, end)
+	w.takeReturns()
+}
+
+// finish gives all that fly their outcome, and lets no more in.
+func (w *window) finish(end error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.takeReturns()
+	if w.end == nil {
+		w.end = end
 	}
-	w.dropLanded(all)
+	for i := w.head; i < len(w.flights); i++ {
+		w.land(&w.flights[i], false, end)
+	}
+	w.flights, w.head = nil, 0
+	wake(&w.freed)
+	w.signal()
+}
+
+func (w *window) signal() {
 	if len(w.ready) > 0 {
 		select {
 		case w.readySignal <- struct{}{}:
 		default:
 		}
 	}
-	if len(w.flights) == 0 {
+	if w.head == len(w.flights) {
 		wake(&w.emptied)
 	}
 }
 
-// markResolved returns how many flights it has looked at.
-func (w *window) markResolved(all bool) int {
-	for i, f := range w.flights {
-		if !f.resolved && f.confirm != nil {
-			select {
-			case <-f.confirm.Done():
-				f.resolved = true
-			default:
-			}
-		}
-		if !f.resolved && !all {
-			return i
-		}
-	}
-	return len(w.flights)
-}
-
-// matchReturns takes all returns that are there. They come in the order of the writes, so the search goes on where the last one ended.
-func (w *window) matchReturns(returns <-chan amqp.Return) {
+// takeReturns takes all returns that are there. They come in the order of the writes, so the search goes on where the last one ended.
+func (w *window) takeReturns() {
 	from := 0
 	for {
 		select {
-		case r, ok := <-returns:
+		case r, ok := <-w.returns:
 			if !ok {
 				return
 			}
@@ -181,9 +179,10 @@ func (w *window) matchReturns(returns <-chan amqp.Return) {
 // matchReturn notes r on the oldest flight it can belong to. A return carries no number, but the whole message: flights alike in route, id and body
 // are copies of one message, of which at least as many are safe as are reported confirmed.
 func (w *window) matchReturn(r amqp.Return, from int) int {
-	for n := range w.flights {
-		i := (from + n) % len(w.flights)
-		f := w.flights[i]
+	flying := w.flights[w.head:]
+	for n := range flying {
+		i := (from + n) % len(flying)
+		f := &flying[i]
 		if f.landed || f.returned != nil || f.id != r.MessageId || f.key != r.RoutingKey || f.exchange != r.Exchange || !bytes.Equal(f.body, r.Body) {
 			continue
 		}
@@ -193,36 +192,29 @@ func (w *window) matchReturn(r amqp.Return, from int) int {
 	return from
 }
 
-func (w *window) land(f *flight, end error) {
-	f.landed = true
-	result := f.result(end)
+// land gives a flight its outcome, unless it has one.
+func (w *window) land(f *flight, done bool, end error) {
+	if f.landed {
+		return
+	}
 	w.bytes -= len(f.body)
-	f.body = nil
+	result := f.result(done, end)
 	if f.outcome != nil {
 		w.count--
 		f.outcome <- result
 	} else {
 		w.ready = append(w.ready, result)
 	}
+	*f = flight{landed: true}
 	wake(&w.freed)
 }
 
-// refused says that the confirm is false, by a nack or the end of the channel, or that the channel was over before the write.
-func (f *flight) refused() bool {
-	return f.returned == nil && (f.confirm != nil && !f.confirm.Acked() || f.late())
-}
-
-// late says that the channel was over before the write: the library's error does not tell why, the end of the publisher does.
-func (f *flight) late() bool { return errors.Is(f.cause, amqp.ErrClosed) }
-
-// result judges a resolved flight. A return is final whatever followed it. A false confirm means a nack or the end of the channel; end tells which.
-func (f *flight) result(end error) Result {
+// result judges a flight. A return is final whatever followed it.
+func (f *flight) result(done bool, end error) Result {
 	switch {
 	case f.returned != nil:
 		return Result{f.token, Returned, f.returned}
-	case f.cause != nil && (end == nil || !f.late()):
-		return Result{f.token, Unknown, f.cause}
-	case f.cause == nil && f.confirm.Acked():
+	case done:
 		return Result{f.token, Confirmed, nil}
 	case end != nil:
 		return Result{f.token, Unknown, fmt.Errorf("rabbit: outcome of the publish unknown: %w", end)}
@@ -231,25 +223,14 @@ func (f *flight) result(end error) Result {
 	}
 }
 
-// dropLanded forgets landed flights: those at the front, or all.
-func (w *window) dropLanded(all bool) {
-	if all {
-		kept := w.flights[:0]
-		for _, f := range w.flights {
-			if !f.landed {
-				kept = append(kept, f)
-			}
-		}
-		clear(w.flights[len(kept):])
-		w.flights = kept
-		return
+// forgetLanded forgets the landed flights at the front.
+func (w *window) forgetLanded() {
+	for w.head < len(w.flights) && w.flights[w.head].landed {
+		w.head++
 	}
-	n := 0
-	for n < len(w.flights) && w.flights[n].landed {
-		w.flights[n] = nil
-		n++
+	if w.head == len(w.flights) {
+		w.flights, w.head = w.flights[:0], 0
 	}
-	w.flights = w.flights[n:]
 }
 
 func (w *window) collect(dst []Result) []Result {
@@ -282,7 +263,7 @@ func (w *window) shut(reason error) {
 	wake(&w.freed)
 }
 
-func (w *window) ended() error {
+func (w *window) reason() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.end
@@ -291,7 +272,7 @@ func (w *window) ended() error {
 // drained waits until nothing flies.
 func (w *window) drained(ctx context.Context) error {
 	w.mu.Lock()
-	if len(w.flights) == 0 {
+	if w.head == len(w.flights) {
 		w.mu.Unlock()
 		return nil
 	}
