@@ -62,7 +62,8 @@ type lanes struct {
 	settling              int
 	isolated              int
 	seq                   uint64
-	takes                 uint64 // rows taken so far
+	takes                 uint64    // rows taken so far
+	lateFrom              time.Time // no confirm is late before that
 
 	lag        lagLane
 	ghosts     [readKinds]ghosts

@@ -56,7 +56,7 @@ type Options struct {
 	Shards int
 	// Connections is the most connections to publish on. Default: 4.
 	Connections int
-	// Window is the most unconfirmed messages per shard. Default: 2000.
+	// Window is the most unconfirmed messages per shard; two shards on a connection then have what fills it. Default: 1000.
 	Window int
 	// WindowBytes is the most unconfirmed bytes per shard; one message always passes. Default: 16 MiB.
 	WindowBytes int
@@ -98,7 +98,7 @@ func (o Options) withDefaults() Options {
 	o.Name = cmp.Or(o.Name, "unknown")
 	o.Version = cmp.Or(o.Version, "dev")
 	o.Connections = cmp.Or(o.Connections, 4)
-	o.Window = cmp.Or(o.Window, 2000)
+	o.Window = cmp.Or(o.Window, 1000)
 	o.WindowBytes = cmp.Or(o.WindowBytes, 16<<20)
 	o.Lease = cmp.Or(o.Lease, 10*time.Second)
 	o.ConfirmTimeout = cmp.Or(o.ConfirmTimeout, 30*time.Second)

@@ -316,8 +316,27 @@ func (s *lanes) probe(t *route) {
 // expire stops the routes whose confirms do not come in time. Their rows leave the window and stay remembered:
 // a late confirm settles them.
 func (s *lanes) expire(now time.Time) {
+	if !now.Before(s.lateFrom) {
+		s.expireRows(now)
+	}
+	for _, t := range s.routes {
+		if len(t.suspects) > 0 && now.Sub(t.suspects[0].sentAt) > s.probeMax {
+			s.stop(t, errReturnedAgain, now) // nothing came after them that could tell
+		}
+	}
+}
+
+// expireRows looks at all that flies, and notes when to look again: not before the oldest of them is late.
+func (s *lanes) expireRows(now time.Time) {
+	oldest := now
 	for _, r := range s.rows {
-		if r.place != placeFlying || r.overdue || now.Sub(r.sentAt) < s.confirm {
+		if r.place != placeFlying || r.overdue {
+			continue
+		}
+		if now.Sub(r.sentAt) < s.confirm {
+			if r.sentAt.Before(oldest) {
+				oldest = r.sentAt
+			}
 			continue
 		}
 		s.landed(r)
@@ -328,9 +347,5 @@ func (s *lanes) expire(now time.Time) {
 		s.stop(r.route, errConfirmLate, now)
 		r.route.slow = true
 	}
-	for _, t := range s.routes {
-		if len(t.suspects) > 0 && now.Sub(t.suspects[0].sentAt) > s.probeMax {
-			s.stop(t, errReturnedAgain, now) // nothing came after them that could tell
-		}
-	}
+	s.lateFrom = oldest.Add(s.confirm)
 }

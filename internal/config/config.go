@@ -98,7 +98,7 @@ type Relay struct {
 	ListenURLFile string `yaml:"listen_url_file"`
 	// Lease is how long a silent owner keeps a shard; renewed at a third. Default 10s.
 	Lease time.Duration `yaml:"lease"`
-	// Window is the most unconfirmed messages per shard. Default 2000.
+	// Window is the most unconfirmed messages per shard. Default 1000.
 	Window int `yaml:"window"`
 	// WindowBytes is the most unconfirmed bytes per shard. Default 16MiB.
 	WindowBytes Size `yaml:"window_bytes"`
@@ -180,7 +180,7 @@ func Default() Config {
 		Log:      Log{Level: "info", Format: "auto"},
 		Tracing:  Tracing{SampleRatio: 1},
 		Relay: Relay{
-			Shards: 8, Connections: 4, Lease: 10 * time.Second, Window: 2000, WindowBytes: 16 << 20,
+			Shards: 8, Connections: 4, Lease: 10 * time.Second, Window: 1000, WindowBytes: 16 << 20,
 			PollMin: 5 * time.Millisecond, PollMax: 100 * time.Millisecond, ConfirmTimeout: 30 * time.Second,
 			Attempts: 3, Backoff: 200 * time.Millisecond, OnPoison: "strict",
 		},
