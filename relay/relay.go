@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 const (
@@ -64,11 +67,11 @@ func (r *Relay) Wake() {
 
 // Run publishes until ctx ends, then stops publishing, waits up to Drain for what is in flight, settles it,
 // releases its shards and returns nil. Database or broker being away is waited for. It returns an error only for
-// what waiting does not mend: a [RightsError], a [ShardsError]; or when the database cannot be asked at the start. It must not
+// what waiting does not mend: a [RightsError], a [ShardsError], a schema of another version; or when the database cannot be asked at the start. It must not
 // run twice at the same time.
 func (r *Relay) Run(ctx context.Context) error {
 	leases := &leaseStore{pool: r.opts.Pool, schema: r.opts.Schema, me: uuid.Must(uuid.NewV7()), name: r.opts.Name, ttl: r.opts.Lease}
-	err := checkRights(ctx, r.opts.Pool, r.opts.Schema)
+	err := r.checkSchema(ctx)
 	if err == nil {
 		err = leases.checkShards(ctx, r.opts.Shards)
 	}
@@ -87,6 +90,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	cancel()
 	parts.Wait()
 	return nil
+}
+
+// checkSchema refuses a schema of another version, whose rules are unknown here, and a role without rights; without that to
+// look at the version the grants name it with the rest.
+func (r *Relay) checkSchema(ctx context.Context) error {
+	err := pg.CheckVersion(ctx, r.opts.Pool, r.opts.Schema)
+	if err == nil || resilience.SQLStateOf(err) == insufficientPrivilege {
+		err = cmp.Or(checkRights(ctx, r.opts.Pool, r.opts.Schema), err)
+	}
+	return err
 }
 
 // prepare makes the parts of one run.

@@ -22,7 +22,8 @@ WITH needed(name, privileges) AS (VALUES
     ('outbox_requests', '{SELECT,UPDATE,DELETE}'),
     ('outbox_stopped', '{SELECT,INSERT,UPDATE,DELETE}'),
     ('outbox_once', '{SELECT,DELETE}'),
-    ('audit', '{SELECT,INSERT,DELETE}')
+    ('audit', '{SELECT,INSERT,DELETE}'),
+    ('schema_version', '{SELECT}')
 ), lacking AS (
     SELECT privilege, format('TABLE %I.%I', '@schema@', name) AS object
     FROM needed CROSS JOIN LATERAL unnest(privileges) AS privilege

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -28,8 +29,12 @@ type Result struct {
 }
 
 // Once runs one cycle over all rules and returns what was done for each, also when others failed. It stops
-// between transactions when ctx ends; a transaction that is cut off is rolled back.
+// between transactions when ctx ends; a transaction that is cut off is rolled back. With a schema of another version it
+// does nothing but say so.
 func (w *Watchdog) Once(ctx context.Context) ([]Result, error) {
+	if err := pg.CheckVersion(ctx, w.options.Pool, w.options.Schema); err != nil {
+		return nil, err
+	}
 	return w.cycle(ctx, ctx)
 }
 

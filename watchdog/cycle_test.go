@@ -340,3 +340,21 @@ func gauge(t *testing.T, reg *prometheus.Registry, name string) prometheus.Gauge
 	t.Fatalf("there is no metric %s", name)
 	return nil
 }
+
+// Before `migrate up`, and after that of a later version, no row is touched.
+func TestASchemaOfAnotherVersionIsLeftAlone(t *testing.T) {
+	b := newBench(t)
+	b.stuck(1, 3)
+	w := b.watchdog()
+	for sql, why := range map[string]string{
+		`INSERT INTO @.schema_version (version_id, is_applied) VALUES (999, true)`: "use a newer surefoot",
+		`DELETE FROM @.schema_version WHERE version_id > 5`:                        "run `surefoot migrate up`",
+	} {
+		b.exec(sql)
+		_, err := w.Once(t.Context())
+		require.ErrorContains(t, err, why)
+		b.exec(`DELETE FROM @.schema_version WHERE version_id = 999`)
+	}
+	require.Equal(t, 3, b.count(`SELECT count(*) FROM @.sagas WHERE status = 'STOCK_RESERVED'`))
+	require.Empty(t, b.events())
+}

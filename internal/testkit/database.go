@@ -1,12 +1,18 @@
 package testkit
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
@@ -44,10 +50,42 @@ func Database(t testing.TB) DB {
 	return db
 }
 
-func newDatabase(t testing.TB, u string) DB {
+// DatabaseBehind is [Database] as an earlier binary made it: without the newest n migrations.
+func DatabaseBehind(t testing.TB, n int) DB {
+	t.Helper()
+	needsServices(t)
+	db := emptyDatabase(t, service(t, databaseVar))
+	dir := filepath.Join(repository(t), "internal", "pg", "migrations")
+	names, err := filepath.Glob(filepath.Join(dir, "*.sql"))
+	require.NoError(t, err)
+	require.Greater(t, len(names), n)
+	older := fstest.MapFS{}
+	for _, name := range names[:len(names)-n] {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		older[filepath.Base(name)] = &fstest.MapFile{Data: bytes.ReplaceAll(text, []byte("@schema@"), []byte(db.Schema))}
+	}
+	_, err = db.Pool.Exec(t.Context(), "CREATE SCHEMA "+db.Schema)
+	require.NoError(t, err)
+	migrated := stdlib.OpenDBFromPool(db.Pool)
+	defer migrated.Close()
+	provider, err := goose.NewProvider(goose.DialectPostgres, migrated, older, goose.WithTableName(db.Schema+".schema_version"), goose.WithDisableGlobalRegistry(true))
+	require.NoError(t, err)
+	_, err = provider.Up(t.Context())
+	require.NoError(t, err)
+	return db
+}
+
+func emptyDatabase(t testing.TB, u string) DB {
 	t.Helper()
 	db := DB{URL: u, Direct: u, Schema: Name("t"), Pool: pool(t, u)}
 	t.Cleanup(func() { dropSchema(t, db) })
+	return db
+}
+
+func newDatabase(t testing.TB, u string) DB {
+	t.Helper()
+	db := emptyDatabase(t, u)
 	_, err := pg.Migrate(t.Context(), pg.MigrateOptions{URL: u, Schema: db.Schema})
 	require.NoError(t, err, "migrate a test schema (is PostgreSQL there? %s)", howToStart)
 	return db
