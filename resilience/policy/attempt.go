@@ -93,9 +93,9 @@ func (r *run) limit(ctx context.Context, start time.Time) (context.Context, cont
 // tooLate is the end of a call for which too little was left: of the operation, or of what the dependency gets.
 func (r *run) tooLate(ctx context.Context) *Error {
 	if left, limited := resilience.Left(ctx); limited && left < resilience.MinAttempt {
-		return r.policy.refused(errShort, resultEnded, 0)
+		return r.policy.refused(ctx, errShort, resultEnded, 0)
 	}
-	return r.policy.refused(errWaited, resultWaited, overloadHint)
+	return r.policy.refused(ctx, errWaited, resultWaited, overloadHint)
 }
 
 // failureOf says what an attempt's error means. An interruption is told by what interrupted, not by the words of whoever noticed.
@@ -155,7 +155,7 @@ func (r *run) again(ctx context.Context, f failure) (wait time.Duration, again b
 		return 0, false
 	}
 	r.policy.metrics.retries.Inc()
-	r.policy.log.retry(f, n+1, wait)
+	r.policy.log.retry(ctx, f, n+1, wait)
 	return wait, true
 }
 
@@ -186,6 +186,12 @@ func (r *run) failed(last failure) *Error {
 		e.Effect = EffectAnswered
 	case r.unknown:
 		e.Effect = EffectUnknown
+	}
+	if knows, ok := errors.AsType[interface {
+		error
+		Effect() Effect
+	}](last.err); ok {
+		e.Effect = knows.Effect()
 	}
 	return e
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
-// Effect is what a failed call may have done at the dependency.
+// Effect is what a failed call may have done at the dependency. An error that knows better says so by a method Effect() Effect.
 type Effect string
 
 const (

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -34,22 +35,32 @@ func (l *eventLog) transition(t transition, s resilience.Breaker) {
 	e.Msg("circuit state changed")
 }
 
-func (l *eventLog) shed(err error, reason string, after time.Duration) {
+func (l *eventLog) shed(ctx context.Context, err error, reason string, after time.Duration) {
 	leftOut, ok := l.sheds.take(time.Now())
 	if !ok {
 		return
 	}
-	l.log.Warn().Str(telemetry.FieldReason, reason).Stringer("retry_after", after).Int("left_out", leftOut).
+	log := l.about(ctx)
+	log.Warn().Str(telemetry.FieldReason, reason).Stringer("retry_after", after).Int("left_out", leftOut).
 		Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg("call refused")
 }
 
-func (l *eventLog) retry(f failure, attempt int, wait time.Duration) {
+func (l *eventLog) retry(ctx context.Context, f failure, attempt int, wait time.Duration) {
 	leftOut, ok := l.retrys.take(time.Now())
 	if !ok {
 		return
 	}
-	l.log.Warn().Int(telemetry.FieldAttempt, attempt).Stringer("wait", wait).Str(telemetry.FieldErrorClass, string(f.class)).Int("left_out", leftOut).
+	log := l.about(ctx)
+	log.Warn().Int(telemetry.FieldAttempt, attempt).Stringer("wait", wait).Str(telemetry.FieldErrorClass, string(f.class)).Int("left_out", leftOut).
 		Str("error", message.Clip(f.err.Error(), message.MaxErrorMessage)).Msg("call retried")
+}
+
+// about is the logger of a call, with the id of the request that it belongs to.
+func (l *eventLog) about(ctx context.Context) zerolog.Logger {
+	if id := message.RequestIDFrom(ctx); id != "" {
+		return l.log.With().Str(telemetry.FieldRequestID, id).Logger()
+	}
+	return l.log
 }
 
 // throttle lets some events of each second through and counts the others.

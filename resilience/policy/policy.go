@@ -148,21 +148,21 @@ func (p *Policy) Do(ctx context.Context, c Call, fn func(ctx context.Context) er
 // guarded goes through bulkhead and breaker. The deadline is that of the call, never later than that of ctx.
 func (p *Policy) guarded(ctx context.Context, c Call, deadline time.Time, fn func(ctx context.Context) error) *Error {
 	if end := resilience.Ended(ctx); end != nil {
-		return p.refused(end, resultEnded, 0)
+		return p.refused(ctx, end, resultEnded, 0)
 	}
 	b := p.breakers.of(c.Instance)
 	state, open := b.state()
 	if state == Open {
-		return p.refused(errOpen, resultOpen, open)
+		return p.refused(ctx, errOpen, resultOpen, open)
 	}
 	place, err := p.bulkhead.enter(ctx, deadline, c.Tenant, c.Recovery || state == HalfOpen)
 	if err != nil {
-		return p.notEntered(err)
+		return p.notEntered(ctx, err)
 	}
 	defer p.bulkhead.leave(place)
 	permit, open, ok := b.enter()
 	if !ok {
-		return p.refused(errOpen, resultOpen, open)
+		return p.refused(ctx, errOpen, resultOpen, open)
 	}
 	r := run{policy: p, call: c, breaker: b, deadline: deadline}
 	defer func() { permit.leave(r.verdict, r.why) }()
@@ -175,24 +175,24 @@ var errOpen = circuitbreaker.ErrOpen
 // overloadHint is when it makes sense to call again after the bulkhead was full.
 const overloadHint = time.Second
 
-func (p *Policy) notEntered(err error) *Error {
+func (p *Policy) notEntered(ctx context.Context, err error) *Error {
 	switch {
 	case errors.Is(err, errFull):
-		return p.refused(err, resultFull, overloadHint)
+		return p.refused(ctx, err, resultFull, overloadHint)
 	case errors.Is(err, errShare):
-		return p.refused(err, resultShare, overloadHint)
+		return p.refused(ctx, err, resultShare, overloadHint)
 	case errors.Is(err, errWaited):
-		return p.refused(err, resultWaited, overloadHint)
+		return p.refused(ctx, err, resultWaited, overloadHint)
 	}
-	return p.refused(err, resultEnded, 0)
+	return p.refused(ctx, err, resultEnded, 0)
 }
 
 // refused is the end of a call that was not made.
-func (p *Policy) refused(err error, result string, after time.Duration) *Error {
+func (p *Policy) refused(ctx context.Context, err error, result string, after time.Duration) *Error {
 	p.metrics.result(result)
 	if result != resultEnded {
 		p.metrics.shed(result)
-		p.log.shed(err, result, after)
+		p.log.shed(ctx, err, result, after)
 	}
 	return &Error{Dependency: p.name, Class: p.classify(err), Effect: EffectNone, After: after, Err: err, code: codeOf(err, false)}
 }
