@@ -2,9 +2,10 @@
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint fmt fuzz crash faults test-brokers test-pgbouncer stack-down clean need-go
+.PHONY: help demo test build lint fmt fuzz crash faults failover cluster soak test-brokers test-pgbouncer stack-down clean need-go
 
 ROUNDS ?= 20
+SOAK ?= 20m
 FUZZCOUNT ?= 50000
 LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
 SCRIPTS := scripts/stack scripts/broker scripts/pgbouncer scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e scripts/bench .ci/run
@@ -44,7 +45,16 @@ test-pgbouncer: need-go ## run the tests of what uses PostgreSQL through PgBounc
 	@scripts/with-stack scripts/pgbouncer with go test -count=1 -timeout 30m ./internal/pg ./outbox ./relay ./consumer ./watchdog ./deadletter
 
 faults: need-go ## restart, kill, block and cut the services under load, and account for every message
-	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 20m -parallel 2 -skip 'TestCrash'
+	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 20m -parallel 2 -skip 'TestCrash|TestFailover|TestRestore|TestCluster|TestSoak'
+
+failover: need-go ## promote a standby that lags, and restore a dump, under load, and account for every message
+	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 20m -v -run 'TestFailover|TestRestore'
+
+cluster: need-go ## hurt a RabbitMQ cluster of three nodes under load, and account for every message
+	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 30m -v -run 'TestCluster'
+
+soak: need-go ## SOAK (20m) of faults at random under load, and account for every message, memory and table sizes
+	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 0 -v -run 'TestSoak' -soak $(SOAK)
 
 bench: build ## every benchmark with all peers, in several rounds: more than an hour, on a machine that does nothing else
 	@scripts/with-stack scripts/bench bin/surefoot

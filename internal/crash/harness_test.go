@@ -55,6 +55,7 @@ type harness struct {
 	cancelled string // where the external program writes
 	load      *load
 	processes map[string][]*process // by the first part of a fault point's name
+	moved     *move                 // the database went back in time
 }
 
 func newHarness(t *testing.T, seed uint64) *harness {
@@ -216,9 +217,11 @@ func (h *harness) pendingBut(t *testing.T, kinds ...string) string {
 		"outbox rows": `SELECT count(*) FROM %s.outbox`,
 		"parked rows": `SELECT count(*) FROM %s.outbox_parked`,
 		"messages without effect": `SELECT count(*) FROM %[1]s.crash_sent s WHERE kind NOT IN (` + excluded + `)
-			AND NOT EXISTS (SELECT FROM %[1]s.crash_effects e WHERE e.message_id = s.message_id)`,
-		"events without effect": `SELECT (SELECT count(*) FROM %[1]s.crash_effects WHERE type LIKE 'item.%%') -
-			(SELECT count(*) FROM %[1]s.crash_effects WHERE type = 'echo.item')`,
+			AND NOT EXISTS (SELECT FROM %[1]s.crash_effects e WHERE e.message_id = s.message_id)
+			AND NOT EXISTS (SELECT FROM %[1]s.crash_taken t WHERE t.message_id = s.message_id)`,
+		"events without effect": `SELECT count(*) FROM %[1]s.crash_emitted m
+			WHERE NOT EXISTS (SELECT FROM %[1]s.crash_effects e WHERE e.message_id = m.message_id)
+			AND NOT EXISTS (SELECT FROM %[1]s.crash_taken t WHERE t.message_id = m.message_id)`,
 		"stuck orders": `SELECT count(*) FROM %s.crash_orders WHERE status = 'WAITING'`,
 	} {
 		if n := h.count(t.Context(), t, query); n != 0 {

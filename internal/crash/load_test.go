@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,12 +19,18 @@ import (
 	"github.com/surefoot-mq/surefoot/outbox"
 )
 
-// Tables of the harness, in the schema of the test.
+// Tables of the harness, in the schema of the test. crash_sent and crash_emitted are what was enqueued, written in the same transaction.
+// Where the database went back in time, crash_taken has the messages whose effect that took back, and crash_ghosts those that it unmade
+// and that may have been published all the same.
 const tablesSQL = `
 CREATE TABLE %[1]s.crash_keys   (key text PRIMARY KEY, seq integer NOT NULL DEFAULT 0);
 CREATE TABLE %[1]s.crash_sent   (message_id text PRIMARY KEY, key text NOT NULL, seq integer NOT NULL, kind text NOT NULL);
 CREATE TABLE %[1]s.crash_effects (n bigint GENERATED ALWAYS AS IDENTITY, message_id text NOT NULL, type text NOT NULL,
                                   key text NOT NULL, seq integer NOT NULL, cause text NOT NULL);
+CREATE TABLE %[1]s.crash_emitted (message_id text PRIMARY KEY, cause text NOT NULL);
+CREATE TABLE %[1]s.crash_taken  (message_id text PRIMARY KEY);
+CREATE TABLE %[1]s.crash_ghosts (message_id text PRIMARY KEY);
+CREATE INDEX ON %[1]s.crash_effects (message_id);
 CREATE TABLE %[1]s.crash_mended (at timestamptz NOT NULL DEFAULT now());
 CREATE TABLE %[1]s.crash_orders (id text PRIMARY KEY, status text NOT NULL, since timestamptz NOT NULL);
 CREATE INDEX ON %[1]s.crash_orders (status, since);
@@ -42,6 +49,9 @@ type load struct {
 	outbox *outbox.Outbox
 	seed   uint64
 	pause  time.Duration
+	// patient writers go on when the database fails them, as the users' programs do.
+	patient bool
+	failed  atomic.Int64
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -56,8 +66,10 @@ func (l *load) begin(ctx context.Context, writers int) {
 			random := rand.New(rand.NewPCG(l.seed, uint64(n)))
 			for ctx.Err() == nil {
 				if err := l.transaction(ctx, random); err != nil && ctx.Err() == nil {
-					l.errs <- err
-					return
+					if l.failed.Add(1); !l.patient {
+						l.errs <- err
+						return
+					}
 				}
 				select {
 				case <-time.After(time.Duration(random.Int64N(int64(2 * l.pause)))):

@@ -2,6 +2,8 @@ package testkit
 
 import (
 	"context"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 )
 
@@ -21,6 +24,7 @@ type Server struct {
 	component string // of scripts/stack: "db" or "broker"
 	script    string
 	dir       string
+	env       []string // for scripts/stack
 }
 
 // BrokerServer is a RabbitMQ server of the test's own.
@@ -40,30 +44,43 @@ type PostgresServer struct {
 // PrivateBroker starts a RabbitMQ server, which takes some seconds, and removes it when the test ends.
 func PrivateBroker(t testing.TB) *BrokerServer {
 	t.Helper()
-	server, env := startServer(t, "broker")
+	server := newServer(t, "broker")
+	env := server.begin(t)
 	return &BrokerServer{server, AMQP{URL: env["SUREFOOT_AMQP_URL"], ManagementURL: env["SUREFOOT_MANAGEMENT_URL"], Vhost: "/"}}
 }
 
 // PrivatePostgres starts a PostgreSQL server and removes it when the test ends.
 func PrivatePostgres(t testing.TB) *PostgresServer {
 	t.Helper()
-	server, env := startServer(t, "db")
-	return &PostgresServer{server, env["SUREFOOT_DATABASE_URL"]}
+	return newPostgres(t)
 }
 
-func startServer(t testing.TB, component string) (Server, map[string]string) {
+func newPostgres(t testing.TB, env ...string) *PostgresServer {
+	t.Helper()
+	server := newServer(t, "db", env...)
+	return &PostgresServer{server, server.begin(t)["SUREFOOT_DATABASE_URL"]}
+}
+
+// newServer makes the directory of a server, which goes when the test ends.
+func newServer(t testing.TB, component string, env ...string) Server {
 	t.Helper()
 	needsServices(t)
 	dir, err := os.MkdirTemp("", "surefoot-"+component+"-") //nolint:usetesting // t.TempDir is closed to the server's user
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755)) // the server's user must pass
-	server := Server{component, filepath.Join(repository(t), "scripts", "stack"), dir}
+	server := Server{component, filepath.Join(repository(t), "scripts", "stack"), dir, env}
 	t.Cleanup(func() {
 		server.run(context.WithoutCancel(t.Context()), t, "reset")
 		_ = os.RemoveAll(dir)
 	})
-	server.Start(t)
-	return server, readEnv(t, filepath.Join(dir, "env"))
+	return server
+}
+
+// begin starts the server for the first time and returns its addresses.
+func (s Server) begin(t testing.TB) map[string]string {
+	t.Helper()
+	s.Start(t)
+	return readEnv(t, filepath.Join(s.dir, "env"))
 }
 
 // Start starts the server unless it runs, and returns when it is ready.
@@ -83,14 +100,23 @@ func (s Server) Kill(t testing.TB) { t.Helper(); s.run(t.Context(), t, "kill", s
 // run calls scripts/stack. The stack follows this process: should it die, the server goes too.
 func (s Server) run(ctx context.Context, t testing.TB, args ...string) string {
 	t.Helper()
+	var out strings.Builder
+	s.pipe(ctx, t, nil, &out, args...)
+	return out.String()
+}
+
+// pipe is run with the script's standard input and output given.
+func (s Server) pipe(ctx context.Context, t testing.TB, in io.Reader, out io.Writer, args ...string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, s.script, args...)
 	command.Env = append(os.Environ(), "SUREFOOT_STACK_DIR="+s.dir, "SUREFOOT_STACK_PARENT="+strconv.Itoa(os.Getpid()))
-	command.WaitDelay = time.Second
-	out, err := command.CombinedOutput()
-	require.NoError(t, err, "scripts/stack %s: %s", strings.Join(args, " "), out)
-	return string(out)
+	command.Env = append(command.Env, s.env...)
+	var errs strings.Builder
+	command.Stdin, command.Stdout, command.Stderr, command.WaitDelay = in, out, &errs, time.Second
+	err := command.Run()
+	require.NoError(t, err, "scripts/stack %s: %s", strings.Join(args, " "), errs.String())
 }
 
 // Ctl runs rabbitmqctl with args and returns what it prints. Each call takes about a second.
@@ -122,6 +148,47 @@ func (b *BrokerServer) NewVhost(t testing.TB) AMQP {
 	t.Helper()
 	return newVhost(t, b.URL, b.ManagementURL)
 }
+
+// Standby starts a server that follows p, asynchronously, by way of the URL through: p's, or one of a proxy in between.
+func (p *PostgresServer) Standby(t testing.TB, through string) *PostgresServer {
+	t.Helper()
+	return newPostgres(t, "SUREFOOT_STACK_PRIMARY="+through)
+}
+
+// Promote makes a standby a primary and returns when it is one.
+func (p *PostgresServer) Promote(t testing.TB) { t.Helper(); p.run(t.Context(), t, "promote") }
+
+// StartReadOnly starts a stopped server for looking only: a transaction there writes nothing unless it asks to.
+func (p *PostgresServer) StartReadOnly(t testing.TB) {
+	t.Helper()
+	settings, err := os.OpenFile(filepath.Join(p.dir, "data", "db", "cluster", "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = settings.WriteString("default_transaction_read_only = on\n")
+	require.NoError(t, errors.Join(err, settings.Close()))
+	p.Start(t)
+}
+
+// Dump writes a dump of the database to a file and returns its name.
+func (p *PostgresServer) Dump(t testing.TB) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "dump"))
+	require.NoError(t, err)
+	defer file.Close()
+	p.pipe(t.Context(), t, nil, file, "dump")
+	return file.Name()
+}
+
+// Restore reads a dump into the database.
+func (p *PostgresServer) Restore(t testing.TB, dump string) {
+	t.Helper()
+	file, err := os.Open(dump)
+	require.NoError(t, err)
+	defer file.Close()
+	p.pipe(t.Context(), t, file, io.Discard, "restore")
+}
+
+// Connect returns a pool on the server's database, closed when the test ends.
+func (p *PostgresServer) Connect(t testing.TB) *pgxpool.Pool { t.Helper(); return pool(t, p.URL) }
 
 // Database returns a freshly migrated schema on this server.
 func (p *PostgresServer) Database(t testing.TB) DB {

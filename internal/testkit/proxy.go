@@ -75,6 +75,18 @@ func (n *FaultyNetwork) Reset(t testing.TB) {
 // Cut closes every connection and refuses new ones.
 func (n *FaultyNetwork) Cut() { n.proxy.Stop() }
 
+// Redirect lets the port lead to the host and port of another upstream from now on, and closes what is open to the former.
+func (n *FaultyNetwork) Redirect(t testing.TB, upstream string) {
+	t.Helper()
+	u, err := url.Parse(upstream)
+	require.NoError(t, err)
+	n.Cut()
+	n.proxy.Lock()
+	n.proxy.Upstream = u.Host
+	n.proxy.Unlock()
+	n.Heal(t)
+}
+
 // Heal ends all faults: the port accepts again, data pass untouched.
 func (n *FaultyNetwork) Heal(t testing.TB) {
 	t.Helper()

@@ -90,7 +90,11 @@ func (w *worker) handle(ctx context.Context, tx pgx.Tx, m message.Message) error
 	if err := w.effect(ctx, tx, m, p); err != nil {
 		return err
 	}
-	_, err := w.outbox.Enqueue(ctx, tx, message.Message{Type: "echo.item", Key: m.Key, Payload: m.Payload})
+	echo := message.Message{ID: message.NewID(), Type: "echo.item", Key: m.Key, Payload: m.Payload}
+	if _, err := w.outbox.Enqueue(ctx, tx, echo); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO `+w.schema+`.crash_emitted VALUES ($1, $2)`, echo.ID, m.ID)
 	return err
 }
 

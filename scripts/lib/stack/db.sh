@@ -5,6 +5,7 @@
 db_create() {
   local bin=$1 dir=$data/db
   [[ ! -d $dir/cluster ]] || return 0
+  if [[ -n ${SUREFOOT_STACK_PRIMARY:-} ]]; then db_copy "$bin"; return; fi
   say "creating the database cluster"
   as db rm -rf "$dir/new" "$dir/password" &&
     (umask 077 && printf '%s\n' "$password" | as db tee "$dir/password" >/dev/null) &&
@@ -12,6 +13,15 @@ db_create() {
       --encoding=UTF8 --locale=C --no-sync >/dev/null &&
     as db rm "$dir/password" &&
     echo 'CREATE DATABASE surefoot' | as db "$bin/postgres" --single -D "$dir/new" postgres >/dev/null 2>&1 &&
+    as db mv "$dir/new" "$dir/cluster"
+}
+
+# A standby that follows the server at SUREFOOT_STACK_PRIMARY, asynchronously.
+db_copy() {
+  local bin=$1 dir=$data/db
+  say "copying the primary's database cluster"
+  as db rm -rf "$dir/new" &&
+    as db "$bin/pg_basebackup" -D "$dir/new" -d "$SUREFOOT_STACK_PRIMARY" -X stream -c fast --write-recovery-conf --no-sync &&
     as db mv "$dir/new" "$dir/cluster"
 }
 
@@ -63,5 +73,7 @@ db_kill() {
   # shellcheck disable=SC2086
   await_gone 30 "$pid" $children || die "the database's processes did not end after kill -9"
 }
+
+db_promote() { as db "$(db_bin)/pg_ctl" -D "$data/db/cluster" -w -t 60 promote >/dev/null; }
 
 db_ready() { busy "$db_port"; }

@@ -64,6 +64,8 @@ enter() {
   load_state
   if [[ -z $id ]]; then
     id=$(random_hex 4) password=$(random_hex 10)
+    # A standby has the primary's users.
+    [[ -z ${SUREFOOT_STACK_PRIMARY:-} ]] || { password=${SUREFOOT_STACK_PRIMARY#*//*:} && password=${password%%@*}; }
     save_state
   fi
 }
