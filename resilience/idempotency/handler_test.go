@@ -1,9 +1,11 @@
 package idempotency_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -376,24 +379,31 @@ func TestTheTransactionIsTheStores(t *testing.T) {
 		misuse  func(ctx context.Context, tx pgx.Tx)
 		status  int
 		effects int
+		log     string
 	}{
-		{"pgx commit", func(ctx context.Context, tx pgx.Tx) { _ = tx.Commit(ctx) }, 201, 1},
-		{"deferred rollback", func(ctx context.Context, tx pgx.Tx) { _ = tx.Rollback(ctx) }, 201, 1},
-		{"kept", func(_ context.Context, tx pgx.Tx) { kept = tx }, 201, 1},
-		{"rollback", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback") }, 500, 0},
-		{"rollback and chain", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback and chain") }, 500, 0},
-		{"commit and chain", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit and chain") }, 500, 1},
-		{"swallowed", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1/0") }, 500, 0},
-		{"busy", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select 1") }, 500, 0}, //nolint:sqlclosecheck // that is the fault
+		{"pgx commit", func(ctx context.Context, tx pgx.Tx) { _ = tx.Commit(ctx) }, 201, 1, ""},
+		{"deferred rollback", func(ctx context.Context, tx pgx.Tx) { _ = tx.Rollback(ctx) }, 201, 1, ""},
+		{"kept", func(_ context.Context, tx pgx.Tx) { kept = tx }, 201, 1, ""},
+		{"rollback", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback") }, 500, 0, "the handler ended the transaction"},
+		{"rollback and chain", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback and chain") }, 500, 0, "the handler ended the transaction"},
+		{"commit and chain", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit and chain") }, 500, 1, "the handler ended the transaction"},
+		{"swallowed", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1/0") }, 500, 0, "although one of its statements had failed"},
+		{"busy", func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select 1") }, 500, 0, "while it still read"}, //nolint:sqlclosecheck // that is the fault
 	} {
 		key := strings.ReplaceAll(c.name, " ", "-")
-		server := serve(t, p.store(t).Handle(func(ctx context.Context, tx pgx.Tx, _ *http.Request) (idempotency.Answer, error) {
+		h := p.store(t).Handle(func(ctx context.Context, tx pgx.Tx, _ *http.Request) (idempotency.Answer, error) {
 			a, err := p.apply(ctx, tx)
 			c.misuse(ctx, tx)
 			return a, err
-		}))
+		})
+		var log bytes.Buffer
+		logging, err := httpserver.New(httpserver.Options{Handler: h, Logger: zerolog.New(&log)})
+		require.NoError(t, err)
+		server := httptest.NewServer(logging)
+		t.Cleanup(server.Close)
 		a := ask(t.Context(), server, key, "")
 		require.Equal(t, c.status, a.status, "%s: %s", c.name, a.body)
+		require.Contains(t, log.String(), c.log)
 		require.Equal(t, c.effects, p.effects(t, key), c.name)
 		if c.name == "commit and chain" { // what became of it is not known to anybody
 			ask(t.Context(), server, key, "").isProblem(t, 409, resilience.CodeIdempotencyPending)

@@ -76,11 +76,11 @@ func TestALostTransactionRunsAgain(t *testing.T) {
 	server := serve(t, p.store(t, func(o *idempotency.Options) { o.Pool = pool }).Handle(
 		func(ctx context.Context, tx pgx.Tx, _ *http.Request) (idempotency.Answer, error) {
 			k, _ := idempotency.KeyFrom(ctx)
-			lose := func(when string) {
+			lose := func(when string) { //nolint:contextcheck // the network has the test's
 				if k.Key == when && cut[when] {
 					cut[when] = false
 					network.Cut()
-					network.Heal(t) //nolint:contextcheck // it has the test's
+					network.Heal(t)
 				}
 			}
 			lose("before")

@@ -163,15 +163,27 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	from.broken.Store(true)
 	require.Equal(t, 202, direct(t.Context(), p.store(t).HandleSteps(payment(p, from, true)), "k").status)
 	from.broken.Store(false)
-	var all sync.WaitGroup
-	bodies := make(chan string, 8)
-	for range 8 {
-		all.Go(func() { bodies <- direct(t.Context(), p.store(t).HandleSteps(payment(p, from, true)), "k").body })
+	var all, learned sync.WaitGroup
+	learned.Add(4)
+	answers := make(chan answer, 4)
+	for range 4 {
+		steps := payment(p, from, true)
+		check := steps.Check
+		steps.Check = func(ctx context.Context, r *http.Request) (idempotency.Finish, error) {
+			finish, err := check(ctx, r)
+			learned.Done()
+			learned.Wait()
+			return finish, err
+		}
+		s := p.store(t).HandleSteps(steps)
+		all.Go(func() { answers <- direct(t.Context(), s, "k") })
 	}
 	all.Wait()
-	first := <-bodies
-	for range 7 {
-		require.Equal(t, first, <-bodies)
+	first := <-answers
+	for range 3 {
+		other := <-answers
+		require.Equal(t, 201, other.status)
+		require.Equal(t, first.body, other.body)
 	}
 	require.Equal(t, 1, p.effects(t, "k"))
 	require.EqualValues(t, 1, from.charges.Load())
@@ -201,6 +213,46 @@ func TestAnAnswerThatIsForgottenLeavesTheKeyFree(t *testing.T) {
 	open = false
 	require.Equal(t, 201, direct(t.Context(), s, "k").status)
 	require.EqualValues(t, 1, from.charges.Load())
+}
+
+// Whoever waited for such an answer has its own run.
+func TestAnAnswerThatIsForgottenIsNobodyElses(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	inside, leave := make(chan struct{}), make(chan struct{})
+	var runs atomic.Int32
+	s := p.store(t).Handle(func(ctx context.Context, tx pgx.Tx, _ *http.Request) (idempotency.Answer, error) {
+		if runs.Add(1) == 1 {
+			close(inside)
+			<-leave
+			return idempotency.Answer{Status: 503, Forget: true}, nil
+		}
+		return p.apply(ctx, tx)
+	})
+	answers := make(chan answer, 2)
+	go func() { answers <- direct(t.Context(), s, "k") }()
+	<-inside
+	waits := waiter{Context: t.Context(), asked: make(chan struct{})}
+	go func() { answers <- direct(waits, s, "k") }()
+	<-waits.asked
+	close(leave)
+	require.ElementsMatch(t, []int{503, 201}, []int{(<-answers).status, (<-answers).status})
+	require.Equal(t, 1, p.effects(t, "k"))
+}
+
+// waiter is a context that tells when somebody waits for its end.
+type waiter struct {
+	context.Context //nolint:containedctx // it is one
+	asked           chan struct{}
+}
+
+func (w waiter) Done() <-chan struct{} {
+	select {
+	case <-w.asked:
+	default:
+		close(w.asked)
+	}
+	return w.Context.Done()
 }
 
 // When what follows cannot be written, the outcome stays pending for whoever asks next.
