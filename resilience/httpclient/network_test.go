@@ -143,3 +143,22 @@ func TestTheServerIsToldHowMuchTimeItHas(t *testing.T) {
 	require.Equal(t, resilience.CodeDeadlineExceeded, failureOf(t, err).Code())
 	require.Error(t, <-gaveUp, "with its own error, whichever came first: the time, or the client's leaving")
 }
+
+// What net/http sends again by itself, on a kept connection that breaks, would be an attempt that nobody decided on nor recorded.
+func TestTheTransportMakesNoAttemptsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	var got seen
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if got.add(r) == 1 {
+			return // leaves a connection to be used again
+		}
+		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			_ = conn.Close()
+		}
+	})
+	client, _ := newClient(t, resilience.Settings{Retry: resilience.Retry{Attempts: 1}}, httpclient.Options{})
+	require.NoError(t, send(client, request(t.Context(), t, http.MethodPost, url, "{}", "a")))
+	e := failureOf(t, send(client, request(t.Context(), t, http.MethodPost, url, "{}", "b")))
+	require.Len(t, e.Attempts, 1)
+	require.Len(t, got.requests, 2)
+}
