@@ -105,6 +105,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// origin is from where this process acts, for the audit.
+func (o Options) origin() string { return "surefoot " + o.Version + " on " + o.Host }
+
 func (o Options) validate() error {
 	var faults []error
 	if o.Pool == nil {

@@ -13,7 +13,7 @@
 //     where it stopped.
 //   - What is not chosen stays, in its order, up to about a million letters passed over at once; beyond that a run stops
 //     and says so. Only a process that dies may leave the queue in another order, see walker.
-//   - A discard writes each letter into the audit before it lets go of it.
+//   - A discard writes each letter into the audit and, whole, into the archive before it lets go of it; Restore puts it back.
 //   - Memory is bounded by the window and by what the broker has sent ahead, not by the queue's length.
 //
 // What becomes of a letter during a redrive:

@@ -49,7 +49,7 @@ type Keeper struct {
 
 type keeperMetrics struct {
 	messages, oldest, scanned *prometheus.GaugeVec
-	bytes                     prometheus.Gauge
+	bytes, archive            prometheus.Gauge
 }
 
 // NewKeeper checks the options. It does no I/O.
@@ -78,7 +78,8 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 			scanned: with.NewGaugeVec(prometheus.GaugeOpts{
 				Name: "surefoot_dlq_last_scan_timestamp_seconds", Help: "When the index was last brought into line with the whole queue.",
 			}, queue),
-			bytes: with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_index_bytes", Help: "Size of the index of dead letters, with its indexes."}),
+			archive: with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_archive_bytes", Help: "Size of the archive of discarded messages."}),
+			bytes:   with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_index_bytes", Help: "Size of the index of dead letters, with its indexes."}),
 		},
 	}, nil
 }
@@ -234,13 +235,20 @@ SELECT pg_total_relation_size('@schema@.dlq_letters') + pg_total_relation_size('
 // age removes a batch of what is old, and measures.
 func (k *Keeper) age(ctx context.Context) error {
 	schema, pool := k.d.opts.Schema, k.d.opts.Pool
+	var size int64
 	if _, err := pool.Exec(ctx, ageLettersSQL.In(schema), goneRetention, ageBatch); err != nil {
 		return fmt.Errorf("age out the index of dead letters: %w", err)
 	}
 	if _, err := pool.Exec(ctx, ageGroupsSQL.In(schema), goneRetention, noteRetention, ageBatch); err != nil {
 		return fmt.Errorf("age out the groups of dead letters: %w", err)
 	}
-	var size int64
+	if _, err := pool.Exec(ctx, ageArchiveSQL.In(schema), ArchiveRetention, ageBatch); err != nil {
+		return fmt.Errorf("age out the archive of discarded messages: %w", err)
+	}
+	if err := pool.QueryRow(ctx, archiveSizeSQL.In(schema)).Scan(&size); err != nil {
+		return fmt.Errorf("measure the archive of discarded messages: %w", err)
+	}
+	k.metrics.archive.Set(float64(size))
 	if err := pool.QueryRow(ctx, indexSizeSQL.In(schema)).Scan(&size); err != nil {
 		return fmt.Errorf("measure the index of dead letters: %w", err)
 	}

@@ -76,7 +76,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, r RedriveRequest) (Result, er
 	return d.operate(ctx, verbRedrive, r.Common, r.IncludeRepeaters)
 }
 
-// Discard drops the chosen letters for good. Each is in the audit before it is gone.
+// Discard drops the chosen letters. Each is in the audit, and whole in the archive, before it is gone; see [DeadLetters.Restore].
 func (d *DeadLetters) Discard(ctx context.Context, r DiscardRequest) (Result, error) {
 	if strings.TrimSpace(r.Reason) == "" {
 		return Result{}, fmt.Errorf("%w: a discard needs a reason, for the audit", ErrBadRequest)
@@ -150,7 +150,9 @@ func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepe
 
 // operation is one for the audit.
 func (d *DeadLetters) operation(who, action, target, reason string) audit.Operation {
-	return audit.NewOperation(who, action, target, reason)
+	op := audit.NewOperation(who, action, target, reason)
+	op.Origin = d.opts.origin()
+	return op
 }
 
 func (c *Common) claim(v verb) claim {

@@ -271,7 +271,7 @@ func TestRedrivenBrokerLetterSurvivesTheRetryTier(t *testing.T) {
 	m.Headers = amqp.Table{"tenant": "acme"}
 	s.fill(work, m)
 	for range 3 { // the limit of 2 gives 3 deliveries
-		require.NoError(t, s.get(work).Reject(true))
+		require.NoError(t, s.get().Reject(true))
 	}
 	s.waitFor(dlq, 1)
 	letters, err := s.letters.Show(t.Context(), deadletter.ShowRequest{Queue: work, Who: "ann"})
@@ -284,7 +284,7 @@ func TestRedrivenBrokerLetterSurvivesTheRetryTier(t *testing.T) {
 	result, err := s.redrive(only(deadletter.Filter{ErrorClass: "delivery_limit", Since: time.Now().Add(-time.Hour)}))
 	require.NoError(t, err)
 	require.Equal(t, 1, result.Done)
-	d := s.get(work)
+	d := s.get()
 	s.fill(work+".retry", message.Republishing(&d))
 	require.NoError(t, d.Ack(false))
 	s.waitFor(work, 1)
@@ -293,10 +293,10 @@ func TestRedrivenBrokerLetterSurvivesTheRetryTier(t *testing.T) {
 	require.Equal(t, message.Origin{RoutingKey: work, Queue: work}, message.OriginOf(d.Headers))
 }
 
-func (s *stage) get(queue string) amqp.Delivery {
+func (s *stage) get() amqp.Delivery {
 	s.Helper()
-	s.waitFor(queue, 1)
-	d, ok, err := s.ch.Get(queue, false)
+	s.waitFor(work, 1)
+	d, ok, err := s.ch.Get(work, false)
 	require.NoError(s, err)
 	require.True(s, ok)
 	return d

@@ -104,16 +104,8 @@ func (s *scanner) look(ctx context.Context) (found int, err error) {
 	if err != nil || q.Messages == 0 {
 		return 0, missing(err, s.names.dlq, ErrNoDLQ)
 	}
-	size, err := s.d.prefetch(ctx, s.conn, s.names, q.Messages, s.d.opts.Window, false)
-	if err != nil {
-		return 0, err
-	}
-	w, err := openWalker(ctx, s.conn, s.names.dlq, size, q.Messages)
-	if err != nil {
-		return 0, err
-	}
-	err = w.each(ctx, q.Messages, func(d *amqp.Delivery) bool { return s.see(ctx, d) })
-	return q.Messages, errors.Join(s.err, err, w.close(ctx))
+	err = s.d.lookAll(ctx, s.conn, s.names, func(d *amqp.Delivery) bool { return s.see(ctx, d) })
+	return q.Messages, errors.Join(s.err, err)
 }
 
 func (s *scanner) see(ctx context.Context, d *amqp.Delivery) (more bool) {

@@ -52,7 +52,7 @@ func TestAScanBringsTheIndexIntoLineAndChangesNothing(t *testing.T) {
 	died.Headers = amqp.Table{"tenant": "acme"}
 	s.fill(work, died)
 	for range 3 { // the limit of 2 gives 3 deliveries
-		require.NoError(t, s.get(work).Reject(true))
+		require.NoError(t, s.get().Reject(true))
 	}
 	s.waitFor(dlq, 1)
 	a, b := letter("a", "order.paid", "transient", "provider said 503"), letter("b", "order.paid", "permanent", "bad")

@@ -35,6 +35,7 @@ type session struct {
 	onTheWay  int     // sent or to be recorded, not yet let go
 	settled   []settlement
 	recording bool
+	keptBytes int // of bodies on their way into the archive
 	recorded  chan recordResult
 	pace      pace
 
@@ -136,7 +137,7 @@ func (s *session) publisherSignals() (ready, over <-chan struct{}) {
 
 // source is where the next letter comes from; nil while none can be taken.
 func (s *session) source() <-chan amqp.Delivery {
-	if s.closing || s.waiting != nil || s.onTheWay >= s.d.opts.Window || len(s.settled) >= s.d.opts.Window {
+	if s.closing || s.waiting != nil || s.onTheWay >= s.d.opts.Window || len(s.settled) >= s.d.opts.Window || s.keptBytes > s.d.opts.ReadAhead {
 		s.idle.moved()
 		return nil
 	}
@@ -231,7 +232,8 @@ func (s *session) begin(ctx context.Context) {
 	if s.verb == verbDiscard {
 		s.waiting = nil
 		s.onTheWay++
-		s.settled = append(s.settled, settlement{facts: l.facts, outcome: outcomeDiscarded, release: true})
+		s.keptBytes += len(l.delivery.Body)
+		s.settled = append(s.settled, settlement{facts: l.facts, outcome: outcomeDiscarded, release: true, kept: &l.delivery})
 		return
 	}
 	s.publish(ctx, l)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/audit"
@@ -21,6 +22,7 @@ type settlement struct {
 	outcome outcome
 	detail  string
 	release bool
+	kept    *amqp.Delivery // what goes into the archive; nil: nothing
 }
 
 type recordResult struct {
@@ -53,13 +55,20 @@ func (s *session) recordBatch(ctx context.Context, batch []settlement, entries [
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
 	defer cancel()
 	var gone []uuid.UUID
+	var kept []*amqp.Delivery
 	for i := range batch {
 		if batch[i].release {
 			gone = append(gone, batch[i].key)
 		}
+		if batch[i].kept != nil {
+			kept = append(kept, batch[i].kept)
+		}
 	}
 	err := pgx.BeginFunc(ctx, s.d.opts.Pool, func(tx pgx.Tx) error {
 		if err := audit.Write(ctx, tx, s.d.opts.Schema, s.audit, entries...); err != nil {
+			return err
+		}
+		if err := s.d.archive(ctx, tx, s.audit, s.names, kept); err != nil {
 			return err
 		}
 		return s.d.index.Gone(ctx, tx, s.d.vhost(), s.names.work, s.verb.past(), gone)
@@ -91,6 +100,11 @@ func (t *settlement) entry() audit.Entry {
 // written, for it is in its queue and would only be there twice; a discarded one never.
 func (s *session) letGo(ctx context.Context, r recordResult) {
 	s.recording = false
+	for i := range r.batch {
+		if d := r.batch[i].kept; d != nil {
+			s.keptBytes -= len(d.Body)
+		}
+	}
 	if r.err != nil {
 		s.stop(fmt.Errorf("nothing more is moved without a record: %w", r.err))
 	} else if err := fault.Point(string(s.verb) + ".after-record"); err != nil {

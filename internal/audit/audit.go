@@ -30,8 +30,8 @@ const (
 )
 
 const insertSQL pg.SQL = `
-INSERT INTO @schema@.audit (operation, who, action, target, reason, message_id, outcome, detail)
-SELECT $1, $2, $3, $4, $5, m, o, d::jsonb FROM unnest($6::text[], $7::text[], $8::text[]) AS e(m, o, d)`
+INSERT INTO @schema@.audit (operation, who, action, target, reason, origin, message_id, outcome, detail)
+SELECT $1, $2, $3, $4, $5, $9, m, o, d::jsonb FROM unnest($6::text[], $7::text[], $8::text[]) AS e(m, o, d)`
 
 const expireSQL pg.SQL = `
 DELETE FROM @schema@.audit WHERE id IN (
@@ -49,6 +49,8 @@ type Operation struct {
 	Target string
 	// Reason that was given, if any.
 	Reason string
+	// Origin is from where: the program and its host. Default: not said.
+	Origin string
 }
 
 // Entry is the outcome for one message, or for the operation as a whole when MessageID is empty.
@@ -90,7 +92,7 @@ func Write(ctx context.Context, db Execer, schema string, op Operation, entries 
 		detail := withoutNUL(text)
 		details[i] = &detail
 	}
-	_, err := db.Exec(ctx, insertSQL.In(schema), op.ID, op.Who, op.Action, op.Target, op.Reason, ids, outcomes, details)
+	_, err := db.Exec(ctx, insertSQL.In(schema), op.ID, op.Who, op.Action, op.Target, op.Reason, ids, outcomes, details, clean(op.Origin, maxName))
 	if err != nil {
 		return fmt.Errorf("write audit: %w", err)
 	}

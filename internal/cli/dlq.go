@@ -18,7 +18,7 @@ import (
 
 func dlqCommand(s *session) *cobra.Command {
 	return noun("dlq", "Look into dead-letter queues, bring messages back, or drop them with a reason",
-		dlqLs(s), dlqGroups(s), dlqShow(s), dlqRedrive(s), dlqDiscard(s), dlqNote(s))
+		dlqLs(s), dlqGroups(s), dlqShow(s), dlqRedrive(s), dlqDiscard(s), dlqRestore(s), dlqExport(s), dlqImport(s), dlqNote(s))
 }
 
 // deadLetters makes what the dlq commands work with; who is the operator.
@@ -81,19 +81,24 @@ func (c *chooseFlags) filter(now time.Time) (deadletter.Filter, error) {
 		}
 		f.Where = append(f.Where, w)
 	}
-	if c.since == "" {
-		return f, nil
+	var err error
+	f.Since, err = sinceTime(c.since, now)
+	return f, err
+}
+
+// sinceTime reads --since: a time, or an age. Empty is the zero time.
+func sinceTime(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
 	}
-	if age, err := time.ParseDuration(c.since); err == nil && age >= 0 {
-		f.Since = now.Add(-age)
-		return f, nil
+	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
+		return now.Add(-age), nil
 	}
-	at, err := time.Parse(time.RFC3339, c.since)
+	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return f, usageErrorf("write 2026-01-31T08:00:00Z, or an age such as 90m", "--since is not a time")
+		return at, usageErrorf("write 2026-01-31T08:00:00Z, or an age such as 90m", "--since is not a time")
 	}
-	f.Since = at
-	return f, nil
+	return at, nil
 }
 
 // waiting tells who has the queue.

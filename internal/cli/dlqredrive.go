@@ -34,8 +34,9 @@ func dlqRedrive(s *session) *cobra.Command {
 func dlqDiscard(s *session) *cobra.Command {
 	var change changeDLQ
 	cmd := &cobra.Command{
-		Use: "discard --queue QUEUE --reason TEXT", Short: "Drop dead letters for good, with a reason in the audit", Args: cobra.NoArgs,
-		Long: "Drop dead letters for good. Each is in the audit, with the reason, before it is gone; its body is not kept.",
+		Use: "discard --queue QUEUE --reason TEXT", Short: "Drop dead letters, with a reason in the audit", Args: cobra.NoArgs,
+		Long: "Drop dead letters. Each is in the audit, with the reason, before it is gone, and whole in an archive for 30 days:\n" +
+			"`surefoot dlq restore` puts it back.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if change.reason = strings.TrimSpace(change.reason); change.reason == "" {
 				return usageErrorf("", "--reason is required: it is kept in the audit")

@@ -88,17 +88,23 @@ FROM (SELECT key, count(*)::int AS n FROM unnest($2::uuid[]) AS k(key) GROUP BY 
 WHERE l.queue_id = (SELECT id FROM @schema@.dlq_queues WHERE vhost = $1 AND queue = $3) AND l.key = e.key AND l.gone_at IS NULL`
 )
 
+// backSQL is for what was put back: whatever the row says, a copy of it is there now.
+const backSQL pg.SQL = `
+UPDATE @schema@.dlq_letters l SET copies = l.copies + e.n, gone_at = NULL, gone = '', indexed_at = clock_timestamp()
+FROM (SELECT key, count(*)::int AS n FROM unnest($2::uuid[]) AS k(key) GROUP BY key) e
+WHERE l.queue_id = (SELECT id FROM @schema@.dlq_queues WHERE vhost = $1 AND queue = $3) AND l.key = e.key`
+
 // Store writes the index. Make it with [New]. Safe for concurrent use.
 type Store struct {
-	pool                                                                *pgxpool.Pool
-	queue, groups, letters, seen, beginScan, vanished, endScan, goneSQL string
+	pool                                                                      *pgxpool.Pool
+	queue, groups, letters, seen, beginScan, vanished, endScan, goneSQL, back string
 }
 
 // New does no I/O.
 func New(pool *pgxpool.Pool, schema string) *Store {
 	return &Store{
 		pool: pool, queue: queueSQL.In(schema), groups: groupsSQL.In(schema), letters: lettersSQL.In(schema), seen: seenSQL.In(schema),
-		beginScan: beginScanSQL.In(schema), vanished: vanishedSQL.In(schema), endScan: endScanSQL.In(schema), goneSQL: goneSQL.In(schema),
+		beginScan: beginScanSQL.In(schema), vanished: vanishedSQL.In(schema), endScan: endScanSQL.In(schema), goneSQL: goneSQL.In(schema), back: backSQL.In(schema),
 	}
 }
 
@@ -209,6 +215,14 @@ func (s *Store) Gone(ctx context.Context, tx pgx.Tx, vhost, queue, how string, k
 	}
 	if _, err := tx.Exec(ctx, s.goneSQL, vhost, keys, queue, how); err != nil {
 		return fmt.Errorf("index dead letters that have gone: %w", err)
+	}
+	return nil
+}
+
+// Back marks letters that were put back into the queue as there. Those without a row are found by the next scan.
+func (s *Store) Back(ctx context.Context, tx pgx.Tx, vhost, queue string, keys []uuid.UUID) error {
+	if _, err := tx.Exec(ctx, s.back, vhost, keys, queue); err != nil {
+		return fmt.Errorf("index dead letters that are back: %w", err)
 	}
 	return nil
 }
