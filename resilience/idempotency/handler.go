@@ -25,6 +25,26 @@ type Handler func(ctx context.Context, tx pgx.Tx, r *http.Request) (Answer, erro
 // Handle serves requests whose effects are all in one transaction.
 func (s *Store) Handle(h Handler) http.Handler { return s.HandleSteps(Steps{Start: h}) }
 
+// Prepare asks elsewhere for what a request needs and what has no effect there, such as prices, and returns the handler that
+// uses it. It runs without a transaction, which would be held for as long as the answer takes, and only for a request that is
+// not remembered: one that is gets its answer whether those others are there or not.
+type Prepare func(ctx context.Context, r *http.Request) (Handler, error)
+
+// HandlePrepared serves requests that need something from elsewhere first. It costs one query more than Handle.
+func (s *Store) HandlePrepared(prepare Prepare) http.Handler {
+	return s.serve(func(ctx context.Context, in *request) (outcome, error) {
+		out, err := s.find(ctx, s.options.Pool, s.sql.find, in)
+		if !errors.Is(err, errGone) {
+			return out, err
+		}
+		h, err := prepare(ctx, in.again())
+		if err != nil {
+			return outcome{}, err
+		}
+		return s.start(ctx, in, h)
+	})
+}
+
 // Steps serve a request that must ask another service between two transactions. Nothing of that service is ever asked twice
 // by them: after a crash in between the request is pending, and stays so until its outcome has been learned.
 type Steps struct {
@@ -46,12 +66,16 @@ type Finish func(ctx context.Context, tx pgx.Tx) (Answer, error)
 
 // HandleSteps serves requests that go through steps.
 func (s *Store) HandleSteps(steps Steps) http.Handler {
+	return s.serve(func(ctx context.Context, in *request) (outcome, error) { return s.steps(ctx, in, steps) })
+}
+
+func (s *Store) serve(work func(ctx context.Context, in *request) (outcome, error)) http.Handler {
 	return httpserver.Handler(func(w http.ResponseWriter, r *http.Request) error {
 		in, err := s.read(w, r)
 		if err != nil {
 			return err
 		}
-		out, err := s.once(in, func(ctx context.Context) (outcome, error) { return s.steps(ctx, in, steps) })
+		out, err := s.once(in, func(ctx context.Context) (outcome, error) { return work(ctx, in) })
 		if err != nil {
 			s.metrics.count(resultOf(err))
 			return err

@@ -429,6 +429,42 @@ func TestAHandlerThatPanicsLeavesTheKeyFree(t *testing.T) {
 	require.Equal(t, 1, p.effects(t, "k"))
 }
 
+// What a request needs from elsewhere is asked for once, and not at all by one that is remembered.
+func TestPrepareRunsOnlyForWhatIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	var asked atomic.Int32
+	away := true
+	server := serve(t, p.store(t).HandlePrepared(func(_ context.Context, r *http.Request) (idempotency.Handler, error) {
+		asked.Add(1)
+		body, err := io.ReadAll(r.Body)
+		if err != nil || away {
+			return nil, resilience.Unavailable(errBroken)
+		}
+		if p.Pool.Stat().AcquiredConns() != 0 {
+			return nil, errBroken // a connection would be held for as long as this takes
+		}
+		return func(ctx context.Context, tx pgx.Tx, r *http.Request) (idempotency.Answer, error) {
+			again, err := io.ReadAll(r.Body)
+			if err != nil || string(again) != string(body) {
+				return idempotency.Answer{}, errBroken
+			}
+			return p.apply(ctx, tx)
+		}, nil
+	}))
+	ask(t.Context(), server, "k", "body").isProblem(t, 503, resilience.CodeDependencyUnavailable)
+	away = false
+	first := ask(t.Context(), server, "k", "body")
+	require.Equal(t, 201, first.status, first.body)
+	away = true
+	again := ask(t.Context(), server, "k", "body")
+	require.Equal(t, first.body, again.body)
+	require.True(t, again.replayed())
+	ask(t.Context(), server, "k", "another").isProblem(t, 422, resilience.CodeIdempotencyKeyReused)
+	require.EqualValues(t, 2, asked.Load())
+	require.Equal(t, 1, p.effects(t, "k"))
+}
+
 func TestABodyOverTheLimitClaimsNoKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -72,8 +72,8 @@ var (
 	errSwallowed = errors.New("idempotency: the handler returned no error although one of its statements had failed; nothing was committed")
 )
 
-// errGone is a row that the clean-up took between two looks.
-var errGone = errors.New("idempotency: the key was forgotten in the middle of a request")
+// errGone is a key that is not remembered; in the middle of a request the clean-up has taken it.
+var errGone = errors.New("idempotency: the key is not remembered")
 
 // start claims the key and runs the handler, or finds what another request has left.
 func (s *Store) start(ctx context.Context, in *request, h Handler) (outcome, error) {
@@ -160,15 +160,19 @@ func (s *Store) claim(ctx context.Context, conn *pgxpool.Conn, in *request) (tx 
 	return results.Tx(), claimed, nil
 }
 
-func (s *Store) find(ctx context.Context, tx pgx.Tx, sql string, in *request) (outcome, error) {
+// find returns what a key is remembered with, or errGone.
+func (s *Store) find(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, sql string, in *request,
+) (outcome, error) {
 	out := outcome{replayed: true}
 	var hash []byte
-	err := tx.QueryRow(ctx, sql, in.id).Scan(&hash, &out.pending, &out.status, &out.headers, &out.body, &out.kept)
+	err := db.QueryRow(ctx, sql, in.id).Scan(&hash, &out.pending, &out.status, &out.headers, &out.body, &out.kept)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return outcome{}, errGone
 	}
 	if err != nil {
-		return outcome{}, fmt.Errorf("look up idempotency key: %w", err)
+		return outcome{}, fmt.Errorf("look up idempotency key: %w", explain(err, s.options.Schema))
 	}
 	in.unknown = nil
 	if out.status == 0 { // a handler has committed its claim and nothing else
