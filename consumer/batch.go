@@ -188,7 +188,9 @@ func (c *Consumer) failBatch(jobs []*job, class resilience.Class, err error) []o
 		}
 		return all(jobs, outcome{action: actReturn})
 	case actHold:
-		return all(jobs, outcome{action: actHold, err: err, delay: v.delay})
+		if !c.opts.evades(err) {
+			return all(jobs, outcome{action: actHold, err: err, delay: v.delay})
+		}
 	case actDrop, actAck, actSingly, actRetry, actDead, actDiscarded: // a failure of one of them, or of them together
 	}
 	c.log.Warn().Int("messages", len(jobs)).Str(telemetry.FieldErrorClass, string(class)).
@@ -203,7 +205,7 @@ func (c *Consumer) attemptBatch(ctx context.Context, jobs []*job) ([]string, res
 		return nil, resilience.ClassShutdown, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	ctx, cancel := resilience.WithBudget(ctx, c.opts.Timeout)
 	defer cancel()
 	defer c.watchLate(jobs...)()
 	defer c.measure(time.Now())

@@ -64,6 +64,14 @@ func TestEveryErrorHasItsFate(t *testing.T) {
 	}
 }
 
+func TestNoSettingEvadesTheAbsenceOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	circuit := Unavailable(errors.New("circuit open"))
+	require.False(t, Options{Absence: AbsenceHold}.evades(circuit))
+	require.True(t, Options{Absence: AbsenceRetry}.evades(circuit))
+	require.False(t, Options{Absence: AbsenceRetry}.evades(&databaseError{"acquire", errors.New("refused"), true}))
+}
+
 func TestTheLadderAndWhatRetryAfterAsksFor(t *testing.T) {
 	t.Parallel()
 	ladder := []Tier{{Queue: "s", Delay: 10 * time.Second}, {Queue: "m", Delay: time.Minute}, {Queue: "l", Delay: 10 * time.Minute}}

@@ -96,6 +96,8 @@ type Options struct {
 	// RenewAfter is how long a message may be held unacknowledged by a pause or for an absent dependency. Keep it
 	// below the broker's consumer timeout (30 min) less Timeout. Default: 20 min.
 	RenewAfter time.Duration
+	// Absence says what becomes of messages while a dependency of the handler is away. Default: AbsenceHold.
+	Absence Absence
 	// PausePoll is how often the database is asked whether the queue is paused; at most 5 s. Default: 2 s.
 	PausePoll time.Duration
 	// Classifier knows errors that the built-in rules do not; ClassNone leaves them to those. Default: none.
@@ -131,6 +133,7 @@ func (o Options) withDefaults() Options {
 	o.Drain = cmp.Or(o.Drain, 15*time.Second)
 	o.InboxRetention = cmp.Or(o.InboxRetention, 7*24*time.Hour)
 	o.RenewAfter = cmp.Or(o.RenewAfter, 20*time.Minute)
+	o.Absence = cmp.Or(o.Absence, AbsenceHold)
 	o.PausePoll = cmp.Or(o.PausePoll, 2*time.Second)
 	o.Host = cmp.Or(o.Host, "unknown")
 	o.Version = cmp.Or(o.Version, "dev")
@@ -176,6 +179,7 @@ func (o Options) validate() error {
 	fault(o.Pool != nil && int(o.Pool.Config().MaxConns) < o.Concurrency,
 		"the pool has fewer connections than Concurrency (%d); enlarge it or lower Concurrency", o.Concurrency)
 	fault(o.Ordering != OrderNone && o.Ordering != OrderLanes, "Ordering %q is unknown; use none or lanes", o.Ordering)
+	fault(o.Absence != AbsenceHold && o.Absence != AbsenceRetry, "Absence %q is unknown; use hold or retry", o.Absence)
 	fault(o.PausePoll < 0 || o.PausePoll > 5*time.Second, "PausePoll is %s; use up to 5s, within which a pause must be obeyed", o.PausePoll)
 	faults = append(faults, o.validateTimes(), o.validateRetry(), pg.CheckSchema(o.Schema), o.connection("consumer", o.Logger).Validate())
 	return errors.Join(faults...)

@@ -128,7 +128,7 @@ func (c *Consumer) fail(j *job, class resilience.Class, crashes int, err error) 
 		c.metrics.settled(j.msg.Type, "returned")
 		return outcome{job: j, action: actReturn}
 	case actHold:
-		return outcome{job: j, action: actHold, err: err, delay: v.delay}
+		return c.hold(j, err, v.delay)
 	case actDead:
 		return c.bury(j, err, v)
 	case actRetry, actDrop, actAck, actSingly, actDiscarded: // judge gives no other than the first

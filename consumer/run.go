@@ -30,7 +30,7 @@ func (c *Consumer) attempt(ctx context.Context, j *job) (resilience.Class, int, 
 		return resilience.ClassShutdown, 0, err
 	}
 	defer leave()
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	ctx, cancel := resilience.WithBudget(ctx, c.opts.Timeout)
 	defer cancel()
 	if j.suspect {
 		if crashes, err = c.mark(ctx, j); err != nil {

@@ -56,11 +56,12 @@ type breaker struct {
 	pending []transition
 }
 
-// permit lets one call through.
+// permit lets one call through. For one goroutine.
 type permit struct {
 	breaker *breaker
 	era     uint64
 	probe   bool
+	left    bool
 }
 
 func newBreaker(instance string, s resilience.Breaker, changed func(transition)) *breaker {
@@ -133,22 +134,26 @@ func (b *breaker) admit() bool {
 	return b.circuit.TryAcquirePermit()
 }
 
-// leave ends a call with what it proved. why is the error behind it, if any.
-func (p permit) leave(v verdict, why error) {
+// leave ends a call with what it proved, once. why is the error behind it, if any.
+func (p *permit) leave(v verdict, why error) {
+	if p.left {
+		return
+	}
+	p.left = true
 	b := p.breaker
 	b.mu.Lock()
 	if p.era == b.era { // else the state changed meanwhile: what was begun before proves nothing now
 		if p.probe {
 			b.probing--
 		}
-		b.judge(p, v, why)
+		b.judge(p.probe, v, why)
 	}
 	events := b.take()
 	b.mu.Unlock()
 	b.tell(events)
 }
 
-func (b *breaker) judge(p permit, v verdict, why error) {
+func (b *breaker) judge(probe bool, v verdict, why error) {
 	switch v {
 	case healthy:
 		b.reason = nil
@@ -157,7 +162,7 @@ func (b *breaker) judge(p permit, v verdict, why error) {
 		b.reason = why
 		b.circuit.RecordFailure()
 	case unproven:
-		if p.probe {
+		if probe {
 			b.renew()
 		}
 	}

@@ -333,3 +333,25 @@ func TestCallersThatRetryThemselvesAskTheBreakerFirst(t *testing.T) {
 		require.Equal(t, policy.Closed, p.State())
 	})
 }
+
+// A probe that fails says that the dependency is still away: no fault of the work that probed, which waits for the open time.
+func TestAFailedProbeIsNoFaultOfItsCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPolicy(t, resilience.Settings{Retry: resilience.Retry{Attempts: 1}, Breaker: resilience.Breaker{Failures: 1, Open: time.Minute}})
+		call := func(err error) *policy.Error {
+			return failureOf(t, p.Do(t.Context(), policy.Call{}, func(context.Context) error { return err }))
+		}
+		require.Equal(t, resilience.ClassTransient, call(errRefused).Class, "what opened the circuit counts")
+		time.Sleep(time.Minute)
+		e := call(errRefused)
+		require.Equal(t, resilience.ClassUnavailable, e.Class)
+		require.Equal(t, resilience.ClassUnavailable, resilience.Classify(e))
+		require.Equal(t, time.Minute, e.RetryAfter())
+		require.Equal(t, 503, resilience.StatusOf(e))
+		require.Equal(t, resilience.CodeDependencyUnavailable, e.Code())
+		time.Sleep(time.Minute)
+		require.Equal(t, resilience.ClassPermanent, call(errNotFound).Class, "an answer stays one")
+		require.Equal(t, policy.Closed, p.State())
+	})
+}

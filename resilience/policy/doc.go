@@ -32,6 +32,6 @@
 // The counting is failsafe-go's. Bulkhead, retries and timeouts are not: its bulkhead knows neither queue nor tenants, and its
 // retries and timeouts know no budget that shrinks from attempt to attempt.
 //
-// In a queue's handler an open circuit is an error of the class unavailable: the consumer holds its messages, counts no attempt,
-// and lets one message at a time find out whether the dependency is back.
+// In a queue's handler an open circuit is an error of the class unavailable, and so is a probe that failed: the consumer holds its
+// messages, counts no attempt, and lets one message at a time find out whether the dependency is back.
 package policy

@@ -165,8 +165,21 @@ func (p *Policy) guarded(ctx context.Context, c Call, deadline time.Time, fn fun
 		return p.refused(ctx, errOpen, resultOpen, open)
 	}
 	r := run{policy: p, call: c, breaker: b, deadline: deadline}
-	defer func() { permit.leave(r.verdict, r.why) }()
-	return r.all(ctx, fn)
+	defer func() { permit.leave(r.verdict, r.why) }() // the first time counts; this one is for panics
+	failed := r.all(ctx, fn)
+	permit.leave(r.verdict, r.why)
+	if failed != nil && permit.probe && r.verdict == sick {
+		failed.knownAway(b)
+	}
+	return failed
+}
+
+// knownAway makes the failure of a probe what it is for the work that made it: no fault of that work, for the dependency was known
+// to be away, and is still.
+func (e *Error) knownAway(b *breaker) {
+	_, open := b.state()
+	e.Err, e.Class = resilience.Unavailable(e.Err), resilience.ClassUnavailable
+	e.After = max(e.After, open)
 }
 
 // errOpen is failsafe-go's, for which the classification is unavailable.
