@@ -8,7 +8,7 @@ ROUNDS ?= 20
 SOAK ?= 20m
 FUZZCOUNT ?= 50000
 LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
-SCRIPTS := scripts/stack scripts/broker scripts/pgbouncer scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e scripts/bench .ci/run
+SCRIPTS := scripts/stack scripts/broker scripts/pgbouncer scripts/cluster scripts/with-stack scripts/need-go scripts/fuzz scripts/e2e scripts/bench .ci/run
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-14s %s\n' "$$target" "$$text"; done
