@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
@@ -39,12 +40,16 @@ type Consumer struct {
 	slots      chan struct{} // one value for each running handler, across generations
 	freed      chan struct{} // has a value when a job of an earlier generation has left its place
 	jobs       sync.WaitGroup
+	idle       chan func() // to a worker that has nothing to do
+	workers    sync.WaitGroup
 	generation atomic.Uint64
 	deliveries atomic.Uint64
 
 	backlogInterval time.Duration
 	late            late
 
+	span     []trace.SpanStartOption
+	side     context.Context // ends when everything else has ended
 	handlers context.Context // of all handlers; its cause is resilience.ErrShutdown in the end
 	moves    context.Context // of all moves
 }
@@ -77,7 +82,8 @@ func New(o Options) (*Consumer, error) {
 		mover:           newMover(o.connection("consumer-publish", log), h),
 		pauses:          newPauseWatch(o, log, h, m),
 		backlogInterval: backlogInterval,
-		slots:           make(chan struct{}, o.Concurrency), freed: make(chan struct{}, 1),
+		slots:           make(chan struct{}, o.Concurrency), freed: make(chan struct{}, 1), idle: make(chan func()),
+		span: spanOptions(o.Queue),
 	}
 	c.index = newIndexer(c)
 	return c, nil
@@ -90,6 +96,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	handlers, cancelHandlers := context.WithCancelCause(base)
 	moves, cancelMoves := context.WithCancel(base)
 	side, stopSide := context.WithCancel(base)
+	c.side = side
 	c.handlers, c.moves = outbox.WithSchema(handlers, c.opts.Schema), moves
 	stopDrain := c.boundDrain(ctx, cancelHandlers, cancelMoves)
 	parts := c.startParts(side)
@@ -102,6 +109,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	parts.Wait()
 	if idle {
 		c.jobs.Wait()
+		c.workers.Wait()
 	}
 	return err
 }
@@ -220,4 +228,30 @@ func (c *Consumer) spawn(f func()) {
 		defer telemetry.FatalOnPanic(c.log)
 		f()
 	})
+}
+
+// lend runs f on a worker that Run waits for. A worker is kept when f has ended: a fresh goroutine for each message would spend a tenth of the CPU on
+// growing its stack. When f ends its goroutine, the worker ends with it. There are not many more of them than handlers ran at a time.
+func (c *Consumer) lend(f func()) {
+	c.jobs.Add(1)
+	select {
+	case c.idle <- f:
+	default:
+		c.workers.Go(func() {
+			defer telemetry.FatalOnPanic(c.log)
+			for {
+				c.runJob(f)
+				select {
+				case f = <-c.idle:
+				case <-c.side.Done():
+					return
+				}
+			}
+		})
+	}
+}
+
+func (c *Consumer) runJob(f func()) {
+	defer c.jobs.Done()
+	f()
 }

@@ -38,6 +38,9 @@ type verdict struct {
 
 // classOf classifies what a handler, or the consumer around it, returned under ctx.
 func (o Options) classOf(ctx context.Context, err error) resilience.Class {
+	if err == nil {
+		return resilience.ClassNone
+	}
 	if class := ownClass(err); class != resilience.ClassNone {
 		return class
 	}

@@ -46,8 +46,10 @@ type outcome struct {
 
 func newJob(from *intake, d amqp.Delivery) *job {
 	j := &job{from: from, delivery: d, msg: message.FromDelivery(&d), suspect: isSuspect(&d), received: time.Now(), early: notBefore(d.Headers)}
-	j.key = keyOf(j.msg.ID)
-	if j.msg.ID == "" {
+	switch {
+	case j.msg.ID != "":
+		j.key = keyOf(j.msg.ID)
+	case j.suspect: // the only use of a key without an id
 		j.key = bodyKey(j.msg)
 	}
 	return j

@@ -209,10 +209,10 @@ func (l *loop) start(jobs ...*job) {
 		l.c.metrics.running.Inc()
 	}
 	if len(jobs) == 1 {
-		l.c.spawn(func() { l.c.work(jobs[0], l.outcomes, l.gone) })
+		l.c.lend(func() { l.c.work(jobs[0], l.outcomes, l.gone) })
 		return
 	}
-	l.c.spawn(func() { l.c.workBatch(jobs, l.outcomes, l.gone) })
+	l.c.lend(func() { l.c.workBatch(jobs, l.outcomes, l.gone) })
 }
 
 // settle answers the end of jobs that ran together. A batch is acknowledged at once, for the next one needs its room,

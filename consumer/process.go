@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -18,7 +19,7 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
-// work processes a job in a goroutine of its own and reports exactly one outcome, also when the handler ends its
+// work processes a job and reports exactly one outcome, also when the handler ends its
 // goroutine (runtime.Goexit).
 func (c *Consumer) work(j *job, outcomes chan<- []outcome, gone <-chan struct{}) {
 	defer telemetry.FatalOnPanic(c.log)
@@ -221,16 +222,29 @@ func (c *Consumer) refused(j *job, why error) outcome {
 	return outcome{job: j, action: actDiscarded}
 }
 
-// startSpan begins the process span, linked to the one that created the message.
+// startSpan begins the process span, linked to the one that created the message. What differs from message to message is added only to a
+// span that is recorded.
 func (c *Consumer) startSpan(j *job) (context.Context, trace.Span) {
-	return otel.Tracer(telemetry.TracerName).Start(c.handlers, telemetry.SpanName(telemetry.OpProcess, c.opts.Queue),
-		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(telemetry.TraceLinks(j.msg.TraceParent, j.msg.TraceState)...),
-		trace.WithAttributes(
-			attribute.String(telemetry.AttrSystem, telemetry.SystemRabbitMQ), attribute.String(telemetry.AttrOperationName, telemetry.OpProcess),
-			attribute.String(telemetry.AttrOperationType, telemetry.OpProcess), attribute.String(telemetry.AttrDestination, c.opts.Queue),
+	options := c.span
+	if j.msg.TraceParent != "" {
+		options = append(slices.Clip(options), trace.WithLinks(telemetry.TraceLinks(j.msg.TraceParent, j.msg.TraceState)...))
+	}
+	ctx, span := otel.Tracer(telemetry.TracerName).Start(c.handlers, telemetry.SpanName(telemetry.OpProcess, c.opts.Queue), options...)
+	if span.IsRecording() {
+		span.SetAttributes(
 			attribute.String(telemetry.AttrMessageID, message.Clip(j.msg.ID, 255)), attribute.String(telemetry.AttrEventType, message.Clip(j.msg.Type, 255)),
 			attribute.Int(telemetry.AttrAttempt, j.msg.Attempts+1), attribute.Int(telemetry.AttrBodySize, len(j.msg.Payload)),
-		))
+		)
+	}
+	return ctx, span
+}
+
+// spanOptions are those of every process span.
+func spanOptions(queue string) []trace.SpanStartOption {
+	return []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		attribute.String(telemetry.AttrSystem, telemetry.SystemRabbitMQ), attribute.String(telemetry.AttrOperationName, telemetry.OpProcess),
+		attribute.String(telemetry.AttrOperationType, telemetry.OpProcess), attribute.String(telemetry.AttrDestination, queue),
+	)}
 }
 
 // tag names the consumer on the management page.
