@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -265,11 +266,6 @@ func (c *Consumer) startBatchSpan(jobs []*job) (context.Context, trace.Span) {
 	for _, j := range jobs {
 		links = append(links, telemetry.TraceLinks(j.msg.TraceParent, j.msg.TraceState)...)
 	}
-	return otel.Tracer(telemetry.TracerName).Start(c.handlers, telemetry.SpanName(telemetry.OpProcess, c.opts.Queue),
-		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
-		trace.WithAttributes(
-			attribute.String(telemetry.AttrSystem, telemetry.SystemRabbitMQ), attribute.String(telemetry.AttrOperationName, telemetry.OpProcess),
-			attribute.String(telemetry.AttrOperationType, telemetry.OpProcess), attribute.String(telemetry.AttrDestination, c.opts.Queue),
-			attribute.Int(telemetry.AttrBatchCount, len(jobs)),
-		))
+	return otel.Tracer(telemetry.TracerName).Start(c.handlers, c.spanName, append(slices.Clip(c.span),
+		trace.WithLinks(links...), trace.WithAttributes(attribute.Int(telemetry.AttrBatchCount, len(jobs))))...)
 }

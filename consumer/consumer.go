@@ -48,6 +48,7 @@ type Consumer struct {
 	backlogInterval time.Duration
 	late            late
 
+	spanName string
 	span     []trace.SpanStartOption
 	side     context.Context // ends when everything else has ended
 	handlers context.Context // of all handlers; its cause is resilience.ErrShutdown in the end
@@ -83,7 +84,7 @@ func New(o Options) (*Consumer, error) {
 		pauses:          newPauseWatch(o, log, h, m),
 		backlogInterval: backlogInterval,
 		slots:           make(chan struct{}, o.Concurrency), freed: make(chan struct{}, 1), idle: make(chan func()),
-		span: spanOptions(o.Queue),
+		spanName: telemetry.SpanName(telemetry.OpProcess, o.Queue), span: spanOptions(o.Queue),
 	}
 	c.index = newIndexer(c)
 	return c, nil

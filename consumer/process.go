@@ -229,7 +229,7 @@ func (c *Consumer) startSpan(j *job) (context.Context, trace.Span) {
 	if j.msg.TraceParent != "" {
 		options = append(slices.Clip(options), trace.WithLinks(telemetry.TraceLinks(j.msg.TraceParent, j.msg.TraceState)...))
 	}
-	ctx, span := otel.Tracer(telemetry.TracerName).Start(c.handlers, telemetry.SpanName(telemetry.OpProcess, c.opts.Queue), options...)
+	ctx, span := otel.Tracer(telemetry.TracerName).Start(c.handlers, c.spanName, options...)
 	if span.IsRecording() {
 		span.SetAttributes(
 			attribute.String(telemetry.AttrMessageID, message.Clip(j.msg.ID, 255)), attribute.String(telemetry.AttrEventType, message.Clip(j.msg.Type, 255)),

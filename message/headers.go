@@ -256,6 +256,8 @@ func unsigned(v uint64) (any, error) {
 // half a number is a guess, and a counter that was guessed is worse than none.
 func Integer(value any) (int64, bool) {
 	switch v := value.(type) {
+	case nil: // absent, as nearly always
+		return 0, false
 	case int64:
 		return v, true
 	case float32:

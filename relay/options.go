@@ -74,7 +74,7 @@ type Options struct {
 	Backoff time.Duration
 	// OnPoison is Strict or Skip. Default: Strict.
 	OnPoison OnPoison
-	// PollMin is the wait between reads while rows come. Default: 5 ms.
+	// PollMin is the wait between reads while rows come. Default: 2 ms.
 	PollMin time.Duration
 	// PollMax is the wait between reads when idle. Default: 100 ms.
 	PollMax time.Duration
@@ -105,7 +105,7 @@ func (o Options) withDefaults() Options {
 	o.Attempts = cmp.Or(o.Attempts, 3)
 	o.Backoff = cmp.Or(o.Backoff, 200*time.Millisecond)
 	o.OnPoison = cmp.Or(o.OnPoison, Strict)
-	o.PollMin = cmp.Or(o.PollMin, 5*time.Millisecond)
+	o.PollMin = cmp.Or(o.PollMin, 2*time.Millisecond)
 	o.PollMax = cmp.Or(o.PollMax, 100*time.Millisecond)
 	o.ProbeMin = cmp.Or(o.ProbeMin, 100*time.Millisecond)
 	o.ProbeMax = cmp.Or(o.ProbeMax, 5*time.Second)

@@ -102,7 +102,7 @@ type Relay struct {
 	Window int `yaml:"window"`
 	// WindowBytes is the most unconfirmed bytes per shard. Default 16MiB.
 	WindowBytes Size `yaml:"window_bytes"`
-	// PollMin is the wait between reads while rows come. Default 5ms.
+	// PollMin is the wait between reads while rows come. Default 2ms.
 	PollMin time.Duration `yaml:"poll_min"`
 	// PollMax is the wait between reads when idle. Default 100ms.
 	PollMax time.Duration `yaml:"poll_max"`
@@ -181,7 +181,7 @@ func Default() Config {
 		Tracing:  Tracing{SampleRatio: 1},
 		Relay: Relay{
 			Shards: 8, Connections: 4, Lease: 10 * time.Second, Window: 1000, WindowBytes: 16 << 20,
-			PollMin: 5 * time.Millisecond, PollMax: 100 * time.Millisecond, ConfirmTimeout: 30 * time.Second,
+			PollMin: 2 * time.Millisecond, PollMax: 100 * time.Millisecond, ConfirmTimeout: 30 * time.Second,
 			Attempts: 3, Backoff: 200 * time.Millisecond, OnPoison: "strict",
 		},
 		Inbox:    Inbox{Retention: 168 * time.Hour},
