@@ -43,12 +43,12 @@ type Database struct {
 
 // AMQP says where RabbitMQ is.
 type AMQP struct {
-	// URL is an amqp:// or amqps:// URL. Default: AMQP_URL.
+	// URL is an amqp:// or amqps:// URL; hosts of a cluster are separated by commas. Default: AMQP_URL.
 	URL URL `yaml:"url"`
 	// URLFile is a file that holds the URL. Default: none.
 	URLFile string `yaml:"url_file"`
 	// ManagementURL is the management plugin's http:// or https:// URL. Default: MANAGEMENT_URL, else the
-	// host of URL at port 15672 (15671 and https for amqps). Without a user in it, it gets that of URL.
+	// (first) host of URL at port 15672 (15671 and https for amqps). Without a user in it, it gets that of URL.
 	ManagementURL URL `yaml:"management_url" env:"SUREFOOT_MANAGEMENT_URL"`
 	// ManagementURLFile is a file that holds ManagementURL. Default: none.
 	ManagementURLFile string `yaml:"management_url_file" env:"SUREFOOT_MANAGEMENT_URL_FILE"`

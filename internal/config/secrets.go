@@ -109,7 +109,7 @@ func (r *reader) readSecret(src Sources, secret secret) {
 	r.set(secret.key, r.sourceOf(key))
 }
 
-// managementOf completes the management plugin's URL from the broker's: without one, the same host at the
+// managementOf completes the management plugin's URL from the broker's: without one, the same host (the first of several) at the
 // plugin's usual port, encrypted when AMQP is; without credentials in it, the same credentials. It is "" when
 // there is neither.
 func managementOf(broker, given URL) URL {
@@ -117,9 +117,13 @@ func managementOf(broker, given URL) URL {
 	if broker == "" || err != nil {
 		return given
 	}
-	management := &url.URL{Scheme: "http", Host: net.JoinHostPort(uri.Host, "15672")}
+	host := uri.Host
+	if first, _, several := strings.Cut(host, ","); several {
+		host, _, _ = strings.Cut(first, ":") // without its port, which all but the last keep
+	}
+	management := &url.URL{Scheme: "http", Host: net.JoinHostPort(host, "15672")}
 	if uri.Scheme == "amqps" {
-		management.Scheme, management.Host = "https", net.JoinHostPort(uri.Host, "15671")
+		management.Scheme, management.Host = "https", net.JoinHostPort(host, "15671")
 	}
 	if given != "" {
 		if management, err = url.Parse(given.Reveal()); err != nil {

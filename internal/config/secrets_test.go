@@ -83,6 +83,7 @@ func TestManagementURLFollowsTheBroker(t *testing.T) {
 	for broker, want := range map[string]string{
 		"amqp://ann:p%40ss@rabbit:5999/shop": "http://ann:p%40ss@rabbit:15672",
 		"amqps://ann:pw@rabbit/shop":         "https://ann:pw@rabbit:15671",
+		"amqp://ann:pw@a:5671,b:5672/shop":   "http://ann:pw@a:15672",
 		"amqp://rabbit":                      "http://guest:guest@rabbit:15672",
 		"amqp://ann:pw@[::1]:5672/":          "http://ann:pw@[::1]:15672",
 	} {

@@ -2,6 +2,8 @@ package rabbit_test
 
 import (
 	"context"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +72,42 @@ func TestDialIsBoundedAndNamesTheReason(t *testing.T) {
 	_, err := rabbit.Dial(t.Context(), rabbit.Options{URL: broker.URL + "nosuch", Role: "test"})
 	require.Error(t, err)
 	require.ErrorContains(t, err, "vhost")
+}
+
+// A URL with several hosts connects to any that lives: one refuses, one takes the connection and says nothing.
+func TestDialFindsTheHostThatLives(t *testing.T) {
+	t.Parallel()
+	broker := testkit.Broker(t)
+	silent, dead := testkit.Proxy(t, broker.URL), testkit.Proxy(t, broker.URL)
+	silent.HalfOpen(t)
+	dead.Cut()
+	hostOf := func(raw string) string {
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		return u.Host
+	}
+	u, err := url.Parse(broker.URL)
+	require.NoError(t, err)
+	live := u.Host
+	bad := hostOf(silent.Through(t, broker.URL)) + "," + hostOf(dead.Through(t, broker.URL))
+	for _, hosts := range []string{live + "," + bad, bad + "," + live} {
+		u.Host = hosts
+		for range 4 {
+			conn, err := rabbit.Dial(t.Context(), rabbit.Options{URL: u.String(), Role: "test", DialTimeout: 3 * time.Second})
+			require.NoError(t, err)
+			require.Contains(t, conn.Address(), live)
+			require.NoError(t, conn.Close())
+		}
+	}
+	u.Host = bad
+	_, err = rabbit.Dial(t.Context(), rabbit.Options{URL: u.String(), Role: "test", DialTimeout: time.Second})
+	for host := range strings.SplitSeq(bad, ",") {
+		require.ErrorContains(t, err, host)
+	}
+	u.Host = live + "," + live
+	u.User = url.UserPassword(u.User.Username(), "wrong")
+	_, err = rabbit.Dial(t.Context(), rabbit.Options{URL: u.String(), Role: "test"})
+	require.Equal(t, 1, strings.Count(err.Error(), "connect to"), "a refused login is not tried elsewhere: %v", err)
 }
 
 // Silence of the peer is noticed by heartbeats, also while nothing is sent.

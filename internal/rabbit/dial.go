@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"time"
@@ -22,12 +23,36 @@ func Dial(ctx context.Context, opts Options) (*Conn, error) {
 		return nil, err
 	}
 	opts = opts.withDefaults()
+	ctx, cancel := context.WithTimeout(ctx, opts.DialTimeout)
+	defer cancel()
+	hosts := perHost(opts.URL)
+	rand.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+	var failures []error
+	for i, one := range hosts {
+		opts.URL = one
+		conn, err := dialHost(ctx, opts, len(hosts)-i)
+		if err == nil {
+			return conn, nil
+		}
+		failures = append(failures, err)
+		if code := Code(err); code == amqp.AccessRefused || code == amqp.NotAllowed {
+			break // the user or the vhost, which its peers do not know either
+		}
+	}
+	return nil, errors.Join(failures...)
+}
+
+// dialHost connects to the URL's one host, within its share of what is left of ctx's time.
+func dialHost(ctx context.Context, opts Options, left int) (*Conn, error) {
 	uri, err := parseURL(opts.URL)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, opts.DialTimeout)
-	defer cancel()
+	if deadline, ok := ctx.Deadline(); ok && left > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+		defer cancel()
+	}
 	conn, w, err := open(ctx, opts, uri)
 	if err != nil {
 		return nil, fmt.Errorf("rabbit: connect to %s as %q: %w", address(uri), uri.Username, err)

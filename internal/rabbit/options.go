@@ -12,7 +12,8 @@ import (
 
 // Options say how to reach the broker and who is calling.
 type Options struct {
-	// URL is amqp:// or amqps://, with user, password and vhost; required.
+	// URL is amqp:// or amqps://, with user, password and vhost, and with one host or several, separated by commas: the nodes of a cluster, each
+	// dial goes to one of them at random, and to another when it does not answer; required.
 	URL string
 	// Role is the part of Surefoot that connects, such as "relay"; it is part of the connection's name; required.
 	Role string

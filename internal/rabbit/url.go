@@ -14,16 +14,37 @@ import (
 var errURL = errors.New("rabbit: the AMQP URL cannot be parsed (not shown, for it may hold a password); " +
 	"expected amqp://user:password@host:5672/vhost, reserved characters in user, password and vhost percent-encoded")
 
-// parseURL never lets the library's parse errors through: they quote the URL, password included.
+// parseURL returns the URI of the first host. It never lets the library's parse errors through: they quote the URL, password included.
 func parseURL(raw string) (amqp.URI, error) {
 	if raw == "" {
 		return amqp.URI{}, errors.New("rabbit: the AMQP URL is empty; set SUREFOOT_AMQP_URL, for example amqp://user:password@host:5672/vhost")
 	}
-	uri, err := amqp.ParseURI(raw)
-	if err != nil {
-		return amqp.URI{}, errURL
+	var first amqp.URI
+	for i, one := range perHost(raw) {
+		uri, err := amqp.ParseURI(one)
+		if err != nil || uri.Host == "" {
+			return amqp.URI{}, errURL
+		}
+		if i == 0 {
+			first = uri
+		}
 	}
-	return uri, nil
+	return first, nil
+}
+
+// perHost returns the URL once for each host that it names, as in amqp://user:password@a:5672,b:5672/vhost for the nodes of a cluster.
+func perHost(raw string) []string {
+	u, err := url.Parse(raw)
+	if err != nil || !strings.Contains(u.Host, ",") {
+		return []string{raw}
+	}
+	var urls []string
+	for host := range strings.SplitSeq(u.Host, ",") {
+		one := *u
+		one.Host = host
+		urls = append(urls, one.String())
+	}
+	return urls
 }
 
 // Redact returns a URL of any scheme fit for logs: the password is replaced, and so are query parameters, for they may hold
