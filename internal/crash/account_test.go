@@ -137,13 +137,52 @@ func (h *harness) accountCancellations(t *testing.T) {
 	require.Len(t, orders, h.count(t.Context(), t, `SELECT count(*) FROM %s.crash_orders`), "orders cancelled, as the program saw them")
 }
 
-// accountInnocents looks at a dead-letter queue: only messages that fail by themselves may be there.
-func (h *harness) accountInnocents(t *testing.T, queue string) {
+// accountPlaces requires, once the load has ended and before what was broken is mended, that every message that was committed has had its
+// effect or is a dead letter, and none both. Other places are empty then: settled = processed + retrying + dead + discarded.
+func (h *harness) accountPlaces(t *testing.T) {
 	t.Helper()
+	var processed, dead map[string]bool
+	committed, taken := h.idsOf(t, h.db.Pool, "crash_sent", "crash_emitted"), h.idsOf(t, h.db.Pool, "crash_taken")
+	h.settled(t, 2*time.Minute, func() string {
+		processed, dead = h.idsOf(t, h.db.Pool, "crash_effects"), h.accountInnocents(t, "crash.work.dlq")
+		missing := 0
+		for id := range committed {
+			if !processed[id] && !dead[id] && !taken[id] {
+				missing++
+			}
+		}
+		if missing > 0 {
+			return fmt.Sprintf("%d messages that are neither processed nor dead", missing)
+		}
+		return ""
+	})
+	counts := map[string]int{}
+	for id := range committed {
+		require.False(t, processed[id] && dead[id], "message %s is processed and dead", id)
+		switch {
+		case processed[id]:
+			counts["processed"]++
+		case dead[id]:
+			counts["dead"]++
+		}
+	}
+	retrying := h.ready(t, "crash.work.retry") + h.ready(t, "crash.echo.retry")
+	require.Zero(t, retrying, "messages in retry queues")
+	discarded := h.count(t.Context(), t, `SELECT count(DISTINCT message_id) FROM %s.audit WHERE action = 'outbox discard' AND message_id <> ''`)
+	t.Logf("settled %d messages = processed %d + retrying %d + dead %d + discarded %d + taken back %d", len(committed)+discarded,
+		counts["processed"], retrying, counts["dead"], discarded, len(committed)-counts["processed"]-counts["dead"])
+}
+
+// accountInnocents looks at a dead-letter queue and returns the ids in it: only messages that fail by themselves may be there.
+func (h *harness) accountInnocents(t *testing.T, queue string) map[string]bool {
+	t.Helper()
+	ids := map[string]bool{}
 	for _, d := range h.drain(t, queue, false) {
+		ids[d.MessageId] = true
 		require.Contains(t, []string{"item.poison", "item.lethal", "item.foreign"}, d.Type,
 			"an innocent neighbour was dead-lettered: %s, %s", d.MessageId, message.Text(d.Headers, message.HeaderErrorMessage))
 	}
+	return ids
 }
 
 // drain reads everything that is in a queue. With take it is gone then; else closing the connection puts it back in order.

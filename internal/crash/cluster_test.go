@@ -11,7 +11,8 @@ import (
 
 // TestClusterLosesItsLeader kills the node that leads the work queue, which is a quorum queue over three nodes.
 func TestClusterLosesItsLeader(t *testing.T) {
-	cluster, h := newClusterHarness(t)
+	cluster := testkit.PrivateCluster(t)
+	h := newClusterHarness(t, cluster, cluster.Hosts)
 	leader := cluster.Leader(t, "crash.work")
 	begun := time.Now()
 	cluster.Kill(t, leader)
@@ -24,7 +25,8 @@ func TestClusterLosesItsLeader(t *testing.T) {
 
 // TestClusterCutOffNode takes the leader off the network: its clients hang, its peers go on, and it pauses until it sees them again.
 func TestClusterCutOffNode(t *testing.T) {
-	cluster, h := newClusterHarness(t)
+	cluster := testkit.PrivateCluster(t)
+	h := newClusterHarness(t, cluster, cluster.Hosts)
 	leader := cluster.Leader(t, "crash.work")
 	begun := time.Now()
 	cluster.Cut(t, leader)
@@ -40,9 +42,10 @@ func TestClusterCutOffNode(t *testing.T) {
 	h.finish(t)
 }
 
-// TestClusterRollingRestart restarts one node after the other, as an upgrade does.
+// TestClusterRollingRestart restarts one node after the other, as an upgrade does, behind a load balancer.
 func TestClusterRollingRestart(t *testing.T) {
-	cluster, h := newClusterHarness(t)
+	cluster := testkit.PrivateCluster(t)
+	h := newClusterHarness(t, cluster, cluster.URL)
 	for node := 1; node <= 3; node++ {
 		begun := time.Now()
 		cluster.Stop(t, node)
@@ -55,14 +58,13 @@ func TestClusterRollingRestart(t *testing.T) {
 	h.finish(t)
 }
 
-func newClusterHarness(t *testing.T) (*testkit.Cluster, *harness) {
+func newClusterHarness(t *testing.T, cluster *testkit.Cluster, amqpURL string) *harness {
 	t.Helper()
-	cluster := testkit.PrivateCluster(t)
-	h := newHarnessOn(t, newSeed(t), testkit.Database(t), cluster.AMQP)
+	h := newHarnessBy(t, newSeed(t), testkit.Database(t), cluster.AMQP, amqpURL)
 	cluster.Complete(t, "crash.work")
 	h.load.begin(t.Context(), 2)
 	h.flows(t)
-	return cluster, h
+	return h
 }
 
 // flowsAgain waits until messages flow and tells how long that took.

@@ -117,7 +117,7 @@ func (h *harness) flows(t *testing.T) {
 	t.Helper()
 	const effects = `SELECT count(*) FROM %s.crash_effects`
 	before := h.count(t.Context(), t, effects)
-	testkit.Eventually(t, time.Minute, "messages to flow", func() bool { return h.count(t.Context(), t, effects) >= before+100 })
+	testkit.Eventually(t, 2*time.Minute, "messages to flow", func() bool { return h.count(t.Context(), t, effects) >= before+100 })
 }
 
 func (h *harness) closeConnections(t *testing.T) {

@@ -56,6 +56,7 @@ type harness struct {
 	load      *load
 	processes map[string][]*process // by the first part of a fault point's name
 	moved     *move                 // the database went back in time
+	amqpURL   string                // of the processes
 }
 
 func newHarness(t *testing.T, seed uint64) *harness {
@@ -66,7 +67,13 @@ func newHarness(t *testing.T, seed uint64) *harness {
 // newHarnessOn starts the environment on the services given; the processes reach them by the same URLs.
 func newHarnessOn(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP) *harness {
 	t.Helper()
-	h := &harness{db: db, broker: broker, surefoot: testkit.Binary(t), dir: t.TempDir()}
+	return newHarnessBy(t, seed, db, broker, broker.URL)
+}
+
+// newHarnessBy gives the processes a URL of their own to the broker.
+func newHarnessBy(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP, amqpURL string) *harness {
+	t.Helper()
+	h := &harness{db: db, broker: broker, amqpURL: amqpURL, surefoot: testkit.Binary(t), dir: t.TempDir()}
 	h.cancelled = filepath.Join(h.dir, "cancelled.txt")
 	require.NoError(t, os.WriteFile(h.cancelled, nil, 0o600))
 	text := fmt.Sprintf(config, h.cancelled, h.db.Schema)
@@ -103,7 +110,7 @@ func (h *harness) tap(t *testing.T) {
 
 func (h *harness) env() []string {
 	return []string{
-		"SUREFOOT_DATABASE_URL=" + h.db.URL, "SUREFOOT_AMQP_URL=" + h.broker.URL,
+		"SUREFOOT_DATABASE_URL=" + h.db.URL, "SUREFOOT_AMQP_URL=" + h.amqpURL,
 		"SUREFOOT_MANAGEMENT_URL=" + h.broker.ManagementURL, "SUREFOOT_SCHEMA=" + h.db.Schema,
 	}
 }
@@ -196,8 +203,8 @@ func (h *harness) finish(t *testing.T) {
 	t.Helper()
 	require.NoError(t, h.load.end())
 	h.settled(t, 2*time.Minute, func() string { return h.pendingBut(t, "poison", "lethal") })
-	h.accountInnocents(t, "crash.work.dlq")
 	require.Zero(t, h.ready(t, "crash.echo.dlq"), "nothing of the echo fails by itself")
+	h.accountPlaces(t)
 	_, err := h.db.Pool.Exec(t.Context(), "INSERT INTO "+h.db.Schema+".crash_mended DEFAULT VALUES")
 	require.NoError(t, err)
 	h.settled(t, 2*time.Minute, func() string {

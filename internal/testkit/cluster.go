@@ -22,6 +22,8 @@ import (
 type Cluster struct {
 	// AMQP is the default vhost "/", through a load balancer.
 	AMQP
+	// Hosts is its URL with all nodes' addresses.
+	Hosts       string
 	script, dir string
 	names       []string
 	nodes       []AMQP // past the balancer
@@ -50,6 +52,7 @@ func PrivateCluster(t testing.TB) *Cluster {
 		c.nodes = append(c.nodes, vhostAt(ip+":5672", ip+":15672", password))
 		amqps, managements = append(amqps, ip+":5672"), append(managements, ip+":15672")
 	}
+	c.Hosts = vhostAt(strings.Join(amqps, ","), "", password).URL
 	c.AMQP = vhostAt(balance(t, amqps...), balance(t, managements...), password)
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,6 +60,37 @@ func newPostgres(t testing.TB, env ...string) *PostgresServer {
 	t.Helper()
 	server := newServer(t, "db", env...)
 	return &PostgresServer{server, server.begin(t)["SUREFOOT_DATABASE_URL"]}
+}
+
+// SmallPostgres starts a PostgreSQL server whose disk has that many bytes, in memory, and can be filled. It needs root.
+func SmallPostgres(t testing.TB, bytes int) *PostgresServer {
+	t.Helper()
+	server := newServer(t, "db")
+	disk := filepath.Join(server.dir, "data")
+	require.NoError(t, os.WriteFile(filepath.Join(server.dir, "lock"), nil, 0o600)) // the mark of a stack's directory
+	require.NoError(t, os.Mkdir(disk, 0o755))
+	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", 0, "mode=755,size="+strconv.Itoa(bytes))) // "reset" takes it away
+	return &PostgresServer{server, server.begin(t)["SUREFOOT_DATABASE_URL"]}
+}
+
+func (p *PostgresServer) ballast() string { return filepath.Join(p.dir, "data", "ballast") }
+
+// FillDisk leaves not a byte of a SmallPostgres' disk.
+func (p *PostgresServer) FillDisk(t testing.TB) {
+	t.Helper()
+	file, err := os.Create(p.ballast())
+	require.NoError(t, err)
+	defer file.Close()
+	for block := make([]byte, 4096); err == nil; {
+		_, err = file.Write(block)
+	}
+	require.ErrorIs(t, err, syscall.ENOSPC)
+}
+
+// FreeDisk undoes FillDisk.
+func (p *PostgresServer) FreeDisk(t testing.TB) {
+	t.Helper()
+	require.NoError(t, os.Remove(p.ballast()))
 }
 
 // newServer makes the directory of a server, which goes when the test ends.
@@ -141,6 +173,16 @@ func (b *BrokerServer) MemoryAlarm(t testing.TB, on bool) {
 		b.API(t, "GET", "/api/nodes", nil, &nodes)
 		return len(nodes) == 1 && nodes[0].Alarm == on
 	})
+}
+
+// DiskAlarm raises or clears the alarm of the broker's disk: its effect is that of the memory alarm.
+func (b *BrokerServer) DiskAlarm(t testing.TB, on bool) {
+	t.Helper()
+	limit := "50MB"
+	if on {
+		limit = "100000GB"
+	}
+	b.Ctl(t, "set_disk_free_limit", limit)
 }
 
 // NewVhost returns a further, empty vhost of this server.
