@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,19 +15,24 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/provider"
 	"github.com/surefoot-mq/surefoot/examples/shop/sample"
 	"github.com/surefoot-mq/surefoot/examples/shop/shop"
+	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 )
 
 const usage = `usage: shop COMMAND [flags]
 
-  migrate        create the services' schemas and put the sample's items into stock
+  migrate        create the services' schemas and put the sample's items and customers into them
   orders, inventory, payments, notifications
                  run one service
   all            run the four services in one process
+  api            take orders over HTTP: POST /v1/orders, GET /v1/orders/{id}
+  catalog, customers
+                 answer the api over HTTP
   provider       run the payment provider to break
   submit FILE    take orders from a file of JSON lines (- for standard input)
   account        compare all books; exits 1 when something is wrong
@@ -55,6 +61,7 @@ func (e environment) url(name string) string {
 // settings are the flags of all commands.
 type settings struct {
 	prefix, schema, providerURL, listen string
+	http, catalogURL, customersURL      string
 	hold, paymentLimit, paymentTimeout  time.Duration
 }
 
@@ -66,6 +73,9 @@ func (e environment) settings(command string, args []string) (settings, []string
 	flags.StringVar(&s.schema, "schema", "surefoot", "Surefoot's schema")
 	flags.StringVar(&s.providerURL, "provider", "http://127.0.0.1:8089", "URL of the payment provider")
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8089", "where the payment provider listens")
+	flags.StringVar(&s.http, "http", "", "where api, catalog or customers listens (default 127.0.0.1:8090, :8091, :8092)")
+	flags.StringVar(&s.catalogURL, "catalog", "http://127.0.0.1:8091", "URL of the catalog")
+	flags.StringVar(&s.customersURL, "customers", "http://127.0.0.1:8092", "URL of the customers service")
 	flags.DurationVar(&s.hold, "hold", 15*time.Minute, "how long stock is reserved")
 	flags.DurationVar(&s.paymentLimit, "payment-limit", shop.DefaultPaymentLimit, "the limit of the watchdog's rule PAYMENT_TIMEOUT")
 	flags.DurationVar(&s.paymentTimeout, "payment-timeout", 5*time.Second, "how long the payment provider may take to answer")
@@ -99,6 +109,12 @@ func run(ctx context.Context, args []string, env environment) error {
 		return env.withShop(ctx, s, func(p *program) error { return p.consume(ctx) })
 	case "orders", "inventory", "payments", "notifications":
 		return env.withShop(ctx, s, func(p *program) error { return p.consume(ctx, args[0]) })
+	case "api":
+		return env.withShop(ctx, s, func(p *program) error { return p.serveAPI(ctx) })
+	case "catalog":
+		return env.withShop(ctx, s, func(p *program) error { return p.serve(ctx, "127.0.0.1:8091", p.shop.Catalog.Routes) })
+	case "customers":
+		return env.withShop(ctx, s, func(p *program) error { return p.serve(ctx, "127.0.0.1:8092", p.shop.Customers.Routes) })
 	case "migrate":
 		return env.withShop(ctx, s, func(p *program) error { return p.migrate(ctx) })
 	case "account":
@@ -159,7 +175,33 @@ func (p *program) migrate(ctx context.Context) error {
 	if err := p.shop.Migrate(ctx); err != nil {
 		return err
 	}
+	if err := p.shop.SeedCatalog(ctx, sample.Items(), sample.Customers()); err != nil {
+		return err
+	}
 	return p.shop.Seed(ctx, sample.Stock())
+}
+
+// serve answers requests until ctx ends.
+func (p *program) serve(ctx context.Context, listen string, routes func(*http.ServeMux)) error {
+	mux := http.NewServeMux()
+	routes(mux)
+	server, err := httpserver.New(httpserver.Options{Handler: mux, Listen: cmp.Or(p.http, listen), Logger: p.logger})
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx)
+}
+
+func (p *program) serveAPI(ctx context.Context) error {
+	api, err := p.shop.API(p.catalogURL, p.customersURL)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return api.Run(ctx) })
+	group.Go(func() error { return p.serve(ctx, "127.0.0.1:8090", api.Routes) })
+	return group.Wait()
 }
 
 func (p *program) submit(ctx context.Context, args []string) error {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 
+	catalogue "github.com/surefoot-mq/surefoot/examples/shop/catalog"
+	"github.com/surefoot-mq/surefoot/examples/shop/customers"
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/provider"
@@ -56,6 +58,27 @@ var catalog = []struct {
 	{"soap-14", "Savon <naturel>", 450},
 	{"map-15", "Þjóðvegakort", 1820},
 	{"nuts-16", "Fıstık 250 g", 640},
+}
+
+// Items are the catalog's, with the one that is sold out.
+func Items() []catalogue.Item {
+	items := []catalogue.Item{{SKU: soldOut, Name: "Единственный экземпляр", UnitPriceCents: 99900, Currency: "EUR"}}
+	for _, item := range catalog {
+		items = append(items, catalogue.Item{SKU: item.sku, Name: item.name, UnitPriceCents: item.cents, Currency: "EUR"})
+	}
+	return items
+}
+
+// Customers of each tenant are c1, c2 and so on.
+func Customers() []customers.Customer {
+	var all []customers.Customer
+	for _, tenant := range tenants {
+		for i, name := range names {
+			id := fmt.Sprintf("c%d", i+1)
+			all = append(all, customers.Customer{Tenant: tenant, ID: id, Customer: event.Customer{Name: name, Email: id + "@" + tenant + ".example"}})
+		}
+	}
+	return all
 }
 
 // soldOut is in the catalog and not in stock.

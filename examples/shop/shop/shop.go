@@ -15,6 +15,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/consumer"
+	"github.com/surefoot-mq/surefoot/examples/shop/catalog"
+	"github.com/surefoot-mq/surefoot/examples/shop/customers"
 	"github.com/surefoot-mq/surefoot/examples/shop/inventory"
 	"github.com/surefoot-mq/surefoot/examples/shop/notifications"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
@@ -65,6 +67,8 @@ type Shop struct {
 	Inventory     *inventory.Service
 	Payments      *payments.Service
 	Notifications *notifications.Service
+	Catalog       *catalog.Service
+	Customers     *customers.Service
 }
 
 // New returns the shop. It does no I/O.
@@ -83,26 +87,20 @@ func New(o Options) (*Shop, error) {
 		o.Topology = Topology()
 	}
 	s := &Shop{options: o}
-	var faults [4]error
+	var faults [6]error
 	s.Orders, faults[0] = orders.New(orders.Options{Prefix: o.Prefix, Outbox: box})
 	s.Inventory, faults[1] = inventory.New(inventory.Options{Prefix: o.Prefix, Outbox: box, Hold: o.Hold})
 	s.Payments, faults[2] = payments.New(payments.Options{Prefix: o.Prefix, Outbox: box, Provider: o.Provider})
 	s.Notifications, faults[3] = notifications.New(notifications.Options{Prefix: o.Prefix})
+	s.Catalog, faults[4] = catalog.New(catalog.Options{Pool: o.Pool, Prefix: o.Prefix})
+	s.Customers, faults[5] = customers.New(o.Pool, o.Prefix)
 	return s, errors.Join(faults[:]...)
 }
 
 // Migrate creates the services' schemas and tables; doing it again changes nothing. Surefoot's own schema is
 // made by `surefoot migrate up`.
 func (s *Shop) Migrate(ctx context.Context) error {
-	for _, service := range []struct {
-		schema string
-		tables store.SQL
-	}{
-		{s.Orders.Schema(), orders.Tables},
-		{s.Inventory.Schema(), inventory.Tables},
-		{s.Payments.Schema(), payments.Tables},
-		{s.Notifications.Schema(), notifications.Tables},
-	} {
+	for _, service := range s.schemas() {
 		if err := store.Create(ctx, s.options.Pool, service.schema, service.tables); err != nil {
 			return err
 		}
@@ -110,11 +108,28 @@ func (s *Shop) Migrate(ctx context.Context) error {
 	return nil
 }
 
+// serviceSchema is what one service has in the database.
+type serviceSchema struct {
+	schema string
+	tables store.SQL
+}
+
+func (s *Shop) schemas() []serviceSchema {
+	return []serviceSchema{
+		{s.Orders.Schema(), orders.Tables},
+		{s.Inventory.Schema(), inventory.Tables},
+		{s.Payments.Schema(), payments.Tables},
+		{s.Notifications.Schema(), notifications.Tables},
+		{s.Catalog.Schema(), catalog.Tables},
+		{s.Customers.Schema(), customers.Tables},
+	}
+}
+
 // Drop removes the services' schemas with everything in them.
 func (s *Shop) Drop(ctx context.Context) error {
-	for _, schema := range []string{s.Orders.Schema(), s.Inventory.Schema(), s.Payments.Schema(), s.Notifications.Schema()} {
-		if _, err := s.options.Pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+schema+" CASCADE"); err != nil {
-			return fmt.Errorf("drop schema %s: %w", schema, err)
+	for _, service := range s.schemas() {
+		if _, err := s.options.Pool.Exec(ctx, "DROP SCHEMA IF EXISTS "+service.schema+" CASCADE"); err != nil {
+			return fmt.Errorf("drop schema %s: %w", service.schema, err)
 		}
 	}
 	return nil
@@ -123,6 +138,13 @@ func (s *Shop) Drop(ctx context.Context) error {
 // Seed puts items into stock that are not there yet.
 func (s *Shop) Seed(ctx context.Context, stock map[string]int) error {
 	return pgx.BeginFunc(ctx, s.options.Pool, func(tx pgx.Tx) error { return s.Inventory.Seed(ctx, tx, stock) })
+}
+
+// SeedCatalog adds items and customers that are not there yet.
+func (s *Shop) SeedCatalog(ctx context.Context, items []catalog.Item, all []customers.Customer) error {
+	return pgx.BeginFunc(ctx, s.options.Pool, func(tx pgx.Tx) error {
+		return errors.Join(s.Catalog.Seed(ctx, tx, items), s.Customers.Seed(ctx, tx, all))
+	})
 }
 
 // Submit takes one order in a transaction of its own.

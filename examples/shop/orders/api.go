@@ -1,0 +1,200 @@
+package orders
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/surefoot-mq/surefoot/examples/shop/catalog"
+	"github.com/surefoot-mq/surefoot/examples/shop/customers"
+	"github.com/surefoot-mq/surefoot/examples/shop/event"
+	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/resilience/httpserver"
+	"github.com/surefoot-mq/surefoot/resilience/idempotency"
+)
+
+// lookupTime is what catalog and customers have together.
+const lookupTime = 3 * time.Second
+
+// Codes of refusals.
+const (
+	CodeUnknownItem     resilience.Code = event.ReasonUnknownItem
+	CodeUnknownCustomer resilience.Code = "UNKNOWN_CUSTOMER"
+)
+
+// Catalog knows prices.
+type Catalog interface {
+	Items(ctx context.Context, skus []string) (map[string]catalog.Item, error)
+}
+
+// Customers knows who orders.
+type Customers interface {
+	Customer(ctx context.Context, tenant, id string) (event.Customer, error)
+}
+
+// APIOptions say what the service's API works with. All are required.
+type APIOptions struct {
+	Pool      *pgxpool.Pool
+	Store     *idempotency.Store
+	Catalog   Catalog
+	Customers Customers
+}
+
+// API takes orders over HTTP and tells what became of them.
+type API struct {
+	service *Service
+	options APIOptions
+}
+
+// API returns the service's API.
+func (s *Service) API(o APIOptions) *API { return &API{s, o} }
+
+// Routes registers the API's requests.
+func (a *API) Routes(mux *http.ServeMux) {
+	mux.Handle("POST /v1/orders", a.options.Store.HandlePrepared(a.prepare))
+	mux.Handle("GET /v1/orders/{id}", httpserver.Handler(a.order))
+}
+
+// Tenant names the caller of a request. A shop in the world would take it from a token.
+func Tenant(r *http.Request) (string, error) {
+	tenant := r.Header.Get(customers.HeaderTenant)
+	if !plain.MatchString(tenant) {
+		return "", invalid(fmt.Errorf("%s must be 1 to 64 plain characters", customers.HeaderTenant))
+	}
+	return tenant, nil
+}
+
+// request is the body of POST /v1/orders. Prices are the catalog's.
+type request struct {
+	CustomerID string        `json:"customerId"`
+	Lines      []requestLine `json:"lines"`
+	Card       string        `json:"card"`
+	Note       string        `json:"note"`
+}
+
+type requestLine struct {
+	SKU      string `json:"sku"`
+	Quantity int    `json:"quantity"`
+}
+
+// prepare asks for prices and customer, before there is a transaction to be held by that. An order whose prices are not known
+// is refused: there is no half order.
+func (a *API) prepare(ctx context.Context, r *http.Request) (idempotency.Handler, error) {
+	var in request
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&in); err != nil {
+		return nil, &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: "The body must be an order as JSON.", Err: err}
+	}
+	key, _ := idempotency.KeyFrom(ctx)
+	o, err := a.complete(ctx, key, in)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Validate(); err != nil {
+		return nil, invalid(err)
+	}
+	return func(ctx context.Context, tx pgx.Tx, _ *http.Request) (idempotency.Answer, error) {
+		return a.submit(ctx, tx, o)
+	}, nil
+}
+
+// complete makes an order of what was asked for, what it costs, and who asks.
+func (a *API) complete(ctx context.Context, key idempotency.Key, in request) (Order, error) {
+	o := Order{Tenant: key.Caller, IdempotencyKey: key.Key, Card: in.Card, Note: in.Note}
+	if err := in.check(); err != nil {
+		return o, err
+	}
+	looking, cancel := resilience.WithBudget(ctx, lookupTime)
+	defer cancel()
+	var items map[string]catalog.Item
+	group, each := errgroup.WithContext(looking)
+	group.Go(func() (err error) { items, err = a.options.Catalog.Items(each, in.skus()); return err })
+	group.Go(func() (err error) {
+		o.Customer, err = a.options.Customers.Customer(each, o.Tenant, in.CustomerID)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return o, lookupProblem(ctx, err)
+	}
+	return o, o.price(in.Lines, items)
+}
+
+// check bounds what is passed on to others.
+func (in request) check() error {
+	if n := len(in.Lines); n == 0 || n > MaxLines || !plain.MatchString(in.CustomerID) {
+		return invalid(fmt.Errorf("an order has 1 to %d lines, not %d, and a customerId of 1 to 64 plain characters", MaxLines, n))
+	}
+	for i, line := range in.Lines {
+		if !plain.MatchString(line.SKU) {
+			return invalid(fmt.Errorf("lines[%d].sku must be 1 to 64 plain characters", i))
+		}
+	}
+	return nil
+}
+
+func (in request) skus() []string {
+	skus := make([]string, len(in.Lines))
+	for i, line := range in.Lines {
+		skus[i] = line.SKU
+	}
+	return skus
+}
+
+// lookupProblem: the time for looking up is over before the caller's is, so that it can still be told to come again.
+func lookupProblem(ctx context.Context, err error) error {
+	if errors.Is(err, customers.ErrUnknown) {
+		return &httpserver.Problem{Code: CodeUnknownCustomer, Status: http.StatusUnprocessableEntity, Detail: "There is no such customer."}
+	}
+	if resilience.CodeOf(err) == resilience.CodeDeadlineExceeded && ctx.Err() == nil {
+		return &httpserver.Problem{Code: resilience.CodeDependencyUnavailable, Err: err}
+	}
+	return err
+}
+
+// price fills in what the catalog says.
+func (o *Order) price(lines []requestLine, items map[string]catalog.Item) error {
+	for _, line := range lines {
+		item, known := items[line.SKU]
+		if !known {
+			return &httpserver.Problem{
+				Code: CodeUnknownItem, Status: http.StatusUnprocessableEntity, Detail: "There is no such item.",
+				Members: map[string]any{"sku": line.SKU},
+			}
+		}
+		if o.Currency != "" && o.Currency != item.Currency {
+			return invalid(errors.New("an order has one currency"))
+		}
+		o.Currency = item.Currency
+		o.Lines = append(o.Lines, event.Line{SKU: item.SKU, Name: item.Name, Quantity: line.Quantity, UnitPriceCents: item.UnitPriceCents})
+	}
+	return nil
+}
+
+// submit is the order, its event and its answer, together.
+func (a *API) submit(ctx context.Context, tx pgx.Tx, o Order) (idempotency.Answer, error) {
+	submitted, err := a.service.Submit(ctx, tx, o)
+	if _, reused := errors.AsType[*KeyReusedError](err); reused {
+		return idempotency.Answer{}, &httpserver.Problem{Code: resilience.CodeIdempotencyKeyReused, Err: err}
+	}
+	if err != nil {
+		return idempotency.Answer{}, err
+	}
+	answer := idempotency.JSON(http.StatusAccepted, map[string]any{
+		"orderId": submitted.ID, "status": viewPending, "totalCents": o.TotalCents(), "currency": o.Currency,
+	})
+	answer.Header.Set("Location", "/v1/orders/"+submitted.ID)
+	return answer, nil
+}
+
+// invalid tells all that is wrong; nothing in it is internal.
+func invalid(err error) error {
+	return &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: err.Error()}
+}
