@@ -130,10 +130,10 @@ func (l *loop) gather(now time.Time) []*job {
 // mayBring says whether the broker can deliver more before something is settled.
 func (in *intake) mayBring() bool { return in.acks.outstanding() < in.prefetch }
 
-// batchable says whether a job may share a transaction: a suspect runs alone, and what is put off, has no id or failed
-// with its batch is handled singly.
+// batchable says whether a job may share a transaction: a suspect runs alone, and what is put off, expires, has no id or
+// failed with its batch is handled singly.
 func (c *Consumer) batchable(j *job, now time.Time) bool {
-	return !j.suspect && !j.single && (j.msg.ID != "" || c.opts.AllowNoID) && !j.early.After(now)
+	return !j.suspect && !j.single && (j.msg.ID != "" || c.opts.AllowNoID) && !j.early.After(now) && j.expires.IsZero()
 }
 
 // workBatch is work for jobs that share a transaction. What ends the goroutine is some handler's doing: alone, the

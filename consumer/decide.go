@@ -90,7 +90,7 @@ func judge(class resilience.Class, err error, attempts, maxAttempts int) verdict
 		v.action = actHold
 		v.delay, _ = resilience.DelayOf(err)
 		return v
-	case resilience.ClassPermanent, ClassMalformed, ClassUnknownType, ClassPanic, ClassNoID:
+	case resilience.ClassPermanent, ClassMalformed, ClassUnknownType, ClassPanic, ClassNoID, ClassExpired:
 		v.action, v.poison = actDead, true
 		v.attempts++
 		return v

@@ -85,5 +85,9 @@
 // held for half an hour, everything is given back once after RenewAfter, and nothing is held for the rest of the pause.
 // While the database or a dependency (class unavailable) is away, one message at a time finds out whether it is back,
 // after 1 s and up to 30 s, or when an open circuit (package policy) lets a probe through; what is held for RenewAfter
-// makes a round through the retry tier, uncounted. See [Absence] for the other way. A database connection that hangs under a handler cannot be told from a slow handler: it is a timeout, and counted.
+// makes a round through the retry tier, uncounted. See [Absence] for the other way. A database connection that hangs under a
+// handler cannot be told from a slow handler: it is a timeout, and counted.
+//
+// A message with an expiry (see message.Message.ExpiresAt) is given no more time than is left of its whole job, and is a dead
+// letter, class expired, when none is.
 package consumer

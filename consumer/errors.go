@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -18,6 +19,7 @@ const (
 	ClassPanic       resilience.Class = "panic"
 	ClassCrash       resilience.Class = "crash"
 	ClassNoID        resilience.Class = "no-id"
+	ClassExpired     resilience.Class = "expired"
 )
 
 // MalformedError says that a payload is not what its type promises.
@@ -69,6 +71,14 @@ func (noIDError) Error() string {
 	return "the message has no id, so a second delivery could not be told from the first; its producer must set ID (AMQP: message_id), or the consumer AllowNoID"
 }
 
+// expiredError says that the time for a message's whole job is over.
+type expiredError struct{ at time.Time }
+
+// Error implements error.
+func (e expiredError) Error() string {
+	return "the message expired at " + e.at.UTC().Format(time.RFC3339) + " without being handled; redrive it to have it handled all the same"
+}
+
 // ownClass knows the errors of this package; ClassNone for all others.
 func ownClass(err error) resilience.Class {
 	var malformed *MalformedError
@@ -86,6 +96,8 @@ func ownClass(err error) resilience.Class {
 		return ClassCrash
 	case errors.As(err, new(noIDError)):
 		return ClassNoID
+	case errors.As(err, new(expiredError)):
+		return ClassExpired
 	}
 	return resilience.ClassNone
 }

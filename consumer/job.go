@@ -30,6 +30,7 @@ type job struct {
 	suspect  bool
 	received time.Time
 	early    time.Time // not to be handled before
+	expires  time.Time // by the database's clock; zero: never
 	tried    time.Time // when it last began, zero: never
 	effect   bool      // a plain handler has done its work; only the inbox row is missing
 	renew    bool      // held for too long: put off instead of run
@@ -52,6 +53,7 @@ func newJob(from *intake, d amqp.Delivery) *job {
 	case j.suspect: // the only use of a key without an id
 		j.key = bodyKey(j.msg)
 	}
+	j.expires = expiryOf(j.msg, d.Headers)
 	return j
 }
 

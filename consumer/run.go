@@ -37,6 +37,11 @@ func (c *Consumer) attempt(ctx context.Context, j *job) (resilience.Class, int, 
 			return c.opts.classOf(ctx, err), crashes, err
 		}
 	}
+	ctx, release, err := c.untilExpiry(ctx, j)
+	defer release()
+	if err != nil {
+		return c.opts.classOf(ctx, err), crashes, err
+	}
 	defer c.watchLate(j)()
 	defer c.measure(time.Now())
 	err = c.tries(ctx, j)

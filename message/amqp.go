@@ -23,6 +23,9 @@ func (m Message) Publishing() (amqp.Publishing, error) {
 	setText(headers, HeaderRequestID, m.RequestID)
 	setText(headers, HeaderTraceParent, m.TraceParent)
 	setText(headers, HeaderTraceState, m.TraceState)
+	if !m.ExpiresAt.IsZero() {
+		headers[HeaderExpiresAt] = m.ExpiresAt.UnixMilli()
+	}
 	contentType := m.ContentType
 	if contentType == "" {
 		contentType = DefaultContentType
@@ -61,6 +64,7 @@ func FromDelivery(d *amqp.Delivery) Message {
 		TraceState:    Text(d.Headers, HeaderTraceState),
 		Attempts:      Attempts(d.Headers),
 	}
+	m.ExpiresAt, _ = expiry(d.Headers[HeaderExpiresAt])
 	// After a retry the delivery carries the route of the retry path: the first one is in the headers.
 	if origin := OriginOf(d.Headers); origin.Queue != "" {
 		m.Exchange, m.RoutingKey = origin.Exchange, origin.RoutingKey

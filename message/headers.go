@@ -3,6 +3,7 @@ package message
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -21,6 +22,8 @@ const (
 
 	// HeaderAttempts counts failed attempts so far; absent means 0.
 	HeaderAttempts = "x-attempts"
+	// HeaderExpiresAt (Unix milliseconds, by the database's clock) is when the whole job expires; see [Message.ExpiresAt].
+	HeaderExpiresAt = "sf-expires-at"
 	// HeaderNotBefore (Unix milliseconds) is set when a retry must wait longer than the longest tier.
 	HeaderNotBefore = "sf-not-before"
 
@@ -71,14 +74,41 @@ func (h Headers) table() (amqp.Table, error) {
 		return nil, nil
 	}
 	for name := range h {
-		if Reserved(name) {
+		if Reserved(name) && name != HeaderExpiresAt {
 			return nil, fmt.Errorf("contain %q, which is written by Surefoot or the broker; use another name", Clip(name, 64))
 		}
 	}
-	return toTable(h, 1)
+	value, expires := h[HeaderExpiresAt]
+	if !expires {
+		return toTable(h, 1)
+	}
+	at, ok := expiry(value)
+	if !ok {
+		return nil, fmt.Errorf("contain %q, which is not Unix milliseconds; use the field ExpiresAt or Lifetime", HeaderExpiresAt)
+	}
+	rest := maps.Clone(h) // the user's limits are not for what Surefoot adds
+	delete(rest, HeaderExpiresAt)
+	table, err := toTable(rest, 1)
+	if err == nil {
+		table[HeaderExpiresAt] = at.UnixMilli()
+	}
+	return table, err
 }
 
-// Reserved reports whether a header name belongs to Surefoot or to the broker, so that a user may not set it.
+// expiry reads the value of [HeaderExpiresAt]. Anything else than a time from 2001 to 2286 is none.
+func expiry(value any) (time.Time, bool) {
+	ms, ok := Integer(value)
+	if !ok || ms < minExpiry || ms > maxExpiry {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(ms), true
+}
+
+// Bounds of an expiry: the Unix milliseconds of 13 digits.
+const minExpiry, maxExpiry = 1_000_000_000_000, 9_999_999_999_999
+
+// Reserved reports whether a header name belongs to Surefoot or to the broker, so that a user may not set it;
+// [HeaderExpiresAt] is one, and may be set all the same.
 func Reserved(name string) bool {
 	switch lower := strings.ToLower(name); lower {
 	case HeaderRequestID, HeaderTraceParent, HeaderTraceState, HeaderAttempts, HeaderReprocess:
@@ -93,7 +123,7 @@ func Reserved(name string) bool {
 func known(name string) bool {
 	switch name {
 	case HeaderKey, HeaderCausationID, HeaderRequestID, HeaderTraceParent, HeaderTraceState,
-		HeaderAttempts, HeaderNotBefore, HeaderOriginExchange, HeaderOriginRoutingKey, HeaderOriginQueue,
+		HeaderExpiresAt, HeaderAttempts, HeaderNotBefore, HeaderOriginExchange, HeaderOriginRoutingKey, HeaderOriginQueue,
 		HeaderErrorClass, HeaderErrorType, HeaderErrorMessage, HeaderFingerprint, HeaderFirstFailedAt,
 		HeaderLastFailedAt, HeaderFailedHost, HeaderFailedVersion, HeaderDropped,
 		HeaderReprocess, HeaderRedriveCount, HeaderRedriveRun, HeaderOutbox, HeaderEpoch:

@@ -60,6 +60,14 @@ type Message struct {
 	CausationID string
 	// RequestID is the id of the request that started it all.
 	RequestID string
+	// ExpiresAt is when the whole job expires, by the clock of the producer's database, with all its waits and retries: a
+	// consumer runs it no more after that, gives a handler no longer than until then, and dead-letters it as expired.
+	// It is an absolute time because what is left cannot be carried through a queue: the clocks of databases must agree to
+	// within what the expiry can bear. Events that a handler emits do not inherit it. In milliseconds. Default: never.
+	ExpiresAt time.Time
+	// Lifetime sets ExpiresAt, where that is zero, to so long after Enqueue, which asks the database for the time. It is
+	// ignored elsewhere, and not read from a delivery. Default: 0, none.
+	Lifetime time.Duration
 	// ContentType of Payload. Default: application/json. At most 255 bytes.
 	ContentType string
 	// Payload is sent as it is and never re-encoded.
@@ -135,6 +143,14 @@ func (m Message) Validate(maxBody int) error {
 	if !m.OccurredAt.IsZero() && outOfRange(m.OccurredAt) {
 		return m.invalid("OccurredAt", "lies outside the years 1970 to 9999, which AMQP cannot carry")
 	}
+	if !m.ExpiresAt.IsZero() {
+		if _, ok := expiry(m.ExpiresAt.UnixMilli()); !ok {
+			return m.invalid("ExpiresAt", "lies outside the years 2001 to 2286")
+		}
+	}
+	if m.Lifetime < 0 {
+		return m.invalid("Lifetime", "is negative")
+	}
 	if len(m.Payload) > maxBody {
 		return m.invalid("Payload", fmt.Sprintf("has %d bytes, more than the limit of %d; store it elsewhere and send a reference",
 			len(m.Payload), maxBody))
@@ -170,7 +186,11 @@ func (m Message) table() (amqp.Table, error) {
 	if err != nil {
 		return nil, m.invalid("Headers", err.Error())
 	}
-	if size := TableSize(table); size > MaxUserHeaders {
+	size := TableSize(table)
+	if at, ours := table[HeaderExpiresAt]; ours {
+		size -= entrySize(HeaderExpiresAt, at)
+	}
+	if size > MaxUserHeaders {
 		return nil, m.invalid("Headers", fmt.Sprintf("take %d bytes encoded, more than the limit of %d", size, MaxUserHeaders))
 	}
 	return table, nil

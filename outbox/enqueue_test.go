@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/trace"
 
@@ -277,5 +279,55 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	} {
 		_, err := outbox.New(o)
 		require.ErrorContains(t, err, name)
+	}
+}
+
+func TestTheExpiryOfAJobIsByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	tx := begin(t, db)
+	var before time.Time
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT clock_timestamp()`).Scan(&before))
+	at := time.UnixMilli(1_900_000_000_123)
+	many := message.Headers{}
+	for i := range 4096 {
+		many[strconv.Itoa(i)] = true // as many as there may be: the expiry is none of them
+	}
+	_, err := newOutbox(t, db, outbox.Options{}).Enqueue(t.Context(), tx,
+		message.Message{Type: "lifetime", Lifetime: time.Hour, Headers: message.Headers{"mine": 1}},
+		message.Message{Type: "at", ExpiresAt: at, Lifetime: time.Hour}, message.Message{Type: "never"},
+		message.Message{Type: "full", ExpiresAt: at, Headers: many})
+	require.NoError(t, err)
+	commit(t, tx)
+	rows, err := db.Pool.Query(t.Context(), `SELECT coalesce(headers::text, '') FROM `+db.Schema+`.outbox ORDER BY id`)
+	require.NoError(t, err)
+	stored, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Empty(t, stored[2])
+	expiry := func(text string) time.Time {
+		headers, err := message.ParseHeadersJSON([]byte(text))
+		require.NoError(t, err)
+		p, err := message.Message{Type: "t", Headers: headers}.Publishing() // as the relay does
+		require.NoError(t, err)
+		return message.FromDelivery(&amqp.Delivery{Headers: p.Headers}).ExpiresAt
+	}
+	require.WithinDuration(t, before.Add(time.Hour), expiry(stored[0]), 10*time.Second)
+	require.True(t, expiry(stored[1]).Equal(at))
+	require.True(t, expiry(stored[3]).Equal(at))
+
+	for _, bad := range []message.Message{
+		{Type: "t", ExpiresAt: time.Unix(5, 0)},
+		{Type: "t", Lifetime: -1},
+		{Type: "t", Headers: message.Headers{message.HeaderExpiresAt: "soon"}},
+	} {
+		require.Error(t, bad.Validate(0))
+	}
+	for value, fault := range map[string]string{"1900000000123": "", "5": "Unix milliseconds", `"1900000000123"`: "Unix milliseconds", "null": "Unix milliseconds"} {
+		_, err := db.Pool.Exec(t.Context(), `SELECT `+db.Schema+`.enqueue('t', '', headers => '{"sf-expires-at": `+value+`}')`)
+		if fault == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, fault)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -113,7 +114,11 @@ func (o *Outbox) Enqueue(ctx context.Context, tx pgx.Tx, msgs ...message.Message
 }
 
 func (o *Outbox) write(ctx context.Context, tx pgx.Tx, msgs []message.Message) (written int, err error) {
-	rows, err := o.rows(ctx, msgs)
+	now, err := databaseTime(ctx, tx, msgs)
+	if err != nil {
+		return 0, err
+	}
+	rows, err := o.rows(ctx, msgs, now)
 	if err != nil {
 		return 0, err
 	}
@@ -162,7 +167,18 @@ type rows struct {
 	payloads                                                        [][]byte
 }
 
-func (o *Outbox) rows(ctx context.Context, msgs []message.Message) (*rows, error) {
+// databaseTime is the time by which lifetimes are counted; it is asked for only when a message has one.
+func databaseTime(ctx context.Context, tx pgx.Tx, msgs []message.Message) (now time.Time, err error) {
+	if !slices.ContainsFunc(msgs, func(m message.Message) bool { return m.Lifetime > 0 }) {
+		return time.Time{}, nil
+	}
+	if err := tx.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return now, fmt.Errorf("enqueue: time of the database: %w", err)
+	}
+	return now, nil
+}
+
+func (o *Outbox) rows(ctx context.Context, msgs []message.Message, database time.Time) (*rows, error) {
 	cause, handling := message.FromContext(ctx)
 	parent, state := telemetry.TraceHeaders(ctx)
 	request, now := message.RequestIDFrom(ctx), time.Now()
@@ -182,6 +198,9 @@ func (o *Outbox) rows(ctx context.Context, msgs []message.Message) (*rows, error
 		}
 		if m.TraceParent == "" {
 			m.TraceParent, m.TraceState = parent, state
+		}
+		if m.Lifetime > 0 && m.ExpiresAt.IsZero() {
+			m.ExpiresAt = database.Add(m.Lifetime)
 		}
 		if err := r.add(o.withDefaults(m, now), o.options.MaxBody); err != nil {
 			return nil, err
@@ -213,7 +232,7 @@ func (r *rows) add(m message.Message, maxBody int) error {
 	if err := m.Validate(maxBody); err != nil {
 		return err
 	}
-	headers, err := message.HeadersJSON(m.Headers)
+	headers, err := message.HeadersJSON(headersOf(m))
 	if err != nil {
 		return fmt.Errorf("encode headers of message %s: %w", message.Clip(m.ID, 64), err)
 	}
@@ -234,6 +253,20 @@ func (r *rows) add(m message.Message, maxBody int) error {
 	r.parents, r.states = append(r.parents, m.TraceParent), append(r.states, m.TraceState)
 	r.headers, r.payloads = append(r.headers, text), append(r.payloads, payload)
 	return nil
+}
+
+// headersOf are the user's with the expiry, which has no column of its own: few messages have one.
+func headersOf(m message.Message) message.Headers {
+	if m.ExpiresAt.IsZero() {
+		return m.Headers
+	}
+	headers := message.Headers{message.HeaderExpiresAt: m.ExpiresAt.UnixMilli()}
+	for name, value := range m.Headers {
+		if name != message.HeaderExpiresAt {
+			headers[name] = value
+		}
+	}
+	return headers
 }
 
 func (r *rows) args(o Options) []any {
