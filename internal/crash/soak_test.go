@@ -111,8 +111,10 @@ func (s *soaking) fullDisk(t testing.TB) {
 	t.Helper()
 	s.server.FillDisk(t)
 	pool := s.server.Connect(t)
-	_, _ = pool.Exec(t.Context(), "SELECT pg_switch_wal()") // fails, or the next one does
-	_, _ = pool.Exec(t.Context(), "SELECT pg_switch_wal()")
+	testkit.Eventually(t, time.Minute, "the full disk to end the server", func() bool {
+		_, err := pool.Exec(t.Context(), "SELECT pg_switch_wal()")
+		return err != nil
+	})
 	<-time.After(5 * time.Second)
 	s.server.FreeDisk(t)
 	s.server.Start(t)
