@@ -2,7 +2,7 @@
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint fmt fuzz crash faults failover cluster soak test-brokers test-pgbouncer stack-down clean need-go
+.PHONY: help demo test build lint fmt fuzz crash faults guards failover cluster soak test-brokers test-pgbouncer stack-down clean need-go
 
 ROUNDS ?= 20
 SOAK ?= 20m
@@ -25,7 +25,7 @@ build: need-go ## build bin/surefoot
 
 lint: need-go ## golangci-lint, module files, shellcheck if it is installed
 	go mod tidy -diff
-	$(LINT) run --allow-parallel-runners --build-tags crash
+	$(LINT) run --allow-parallel-runners --build-tags crash,guards
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(SCRIPTS); else echo "shellcheck is not installed: scripts not checked"; fi
 
 fmt: need-go ## format all Go files (gofumpt, goimports)
@@ -55,6 +55,9 @@ cluster: need-go ## hurt a RabbitMQ cluster of three nodes under load, and accou
 
 soak: need-go ## SOAK (20m) of faults at random under load, and account for every message, memory and table sizes
 	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 0 -v -run 'TestSoak' -soak $(SOAK)
+
+guards: need-go ## take each guard of docs/guarantees.md away once, in a copy: its test must fail; half an hour
+	@scripts/with-stack go test -tags guards ./internal/guards -count=1 -timeout 90m -run Removed
 
 bench: build ## every benchmark with all peers, in several rounds: more than an hour, on a machine that does nothing else
 	@scripts/with-stack scripts/bench bin/surefoot

@@ -115,11 +115,10 @@ func (l *loop) gather(now time.Time) []*job {
 	if first == nil {
 		return nil
 	}
-	fits := func(j *job) bool { return l.c.batchable(j, now) }
-	if o.Batch == nil || l.suspension.active || !fits(first) {
+	if o.Batch == nil || l.suspension.active || !l.c.batchable(first) {
 		return []*job{first}
 	}
-	batch := l.queue.batch(o.BatchSize, fits)
+	batch := l.queue.batch(o.BatchSize, l.c.batchable)
 	if full := batch[0].received.Add(o.BatchWait); len(batch) < o.BatchSize && now.Before(full) && l.in.mayBring() {
 		l.filling = full
 		return nil
@@ -130,10 +129,10 @@ func (l *loop) gather(now time.Time) []*job {
 // mayBring says whether the broker can deliver more before something is settled.
 func (in *intake) mayBring() bool { return in.acks.outstanding() < in.prefetch }
 
-// batchable says whether a job may share a transaction: a suspect runs alone, and what is put off, expires, has no id or
+// batchable says whether a job may share a transaction: a suspect runs alone, and what was put off, expires, has no id or
 // failed with its batch is handled singly.
-func (c *Consumer) batchable(j *job, now time.Time) bool {
-	return !j.suspect && !j.single && (j.msg.ID != "" || c.opts.AllowNoID) && !j.early.After(now) && j.expires.IsZero()
+func (c *Consumer) batchable(j *job) bool {
+	return !j.suspect && !j.single && (j.msg.ID != "" || c.opts.AllowNoID) && j.early.IsZero() && j.expires.IsZero()
 }
 
 // workBatch is work for jobs that share a transaction. What ends the goroutine is some handler's doing: alone, the

@@ -19,6 +19,9 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
+// clockTimeout bounds a look at the database's clock.
+const clockTimeout = 2 * time.Second
+
 // work processes a job and reports exactly one outcome, also when the handler ends its
 // goroutine (runtime.Goexit).
 func (c *Consumer) work(j *job, outcomes chan<- []outcome, gone <-chan struct{}) {
@@ -67,7 +70,7 @@ func (c *Consumer) process(j *job) outcome {
 	if err := c.opts.step("after-deliver"); err != nil {
 		return outcome{job: j, action: actDrop}
 	}
-	if wait := time.Until(j.early); j.renew || wait > 0 && wait <= maxDeferral {
+	if wait := c.tooEarly(j); j.renew || wait > 0 {
 		return c.putOff(j, wait)
 	}
 	if j.msg.ID == "" && !c.opts.AllowNoID {
@@ -87,6 +90,30 @@ func (c *Consumer) process(j *job) outcome {
 	out := c.fail(j, class, crashes, err)
 	c.cleared(j, out.action == actAck)
 	return out
+}
+
+// tooEarly is how long a message has to wait still; 0: not at all, also when it claims to have to for longer than can be asked for.
+func (c *Consumer) tooEarly(j *job) time.Duration {
+	if j.early.IsZero() {
+		return 0
+	}
+	wait := j.early.Sub(c.clock())
+	if wait > maxDeferral {
+		return 0
+	}
+	return max(wait, 0)
+}
+
+// clock is the database's, which all replicas share: a wall clock that is wrong, or was set by an hour meanwhile, would run a
+// message too early or keep it in circles. It is asked for deferred messages alone. Without an answer it is this process's.
+func (c *Consumer) clock() time.Time {
+	ctx, cancel := context.WithTimeout(c.handlers, clockTimeout)
+	defer cancel()
+	var now time.Time
+	if err := c.opts.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return time.Now()
+	}
+	return now
 }
 
 // done is the end of a message that was handled, now or before. A plain handler's mark is cleared here; a
@@ -142,7 +169,7 @@ func (c *Consumer) retry(j *job, err error, v verdict) outcome {
 	tier, late := tierFor(c.opts.Retry, v.attempts, v.delay)
 	copied := c.counted(&j.delivery, err, v)
 	if late {
-		copied.Headers[message.HeaderNotBefore] = time.Now().Add(v.delay).UnixMilli()
+		copied.Headers[message.HeaderNotBefore] = c.clock().Add(v.delay).UnixMilli()
 	}
 	c.log.Warn().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
 		Stringer("delay", max(tier.Delay, v.delay)).Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg("deferred retry")

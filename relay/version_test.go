@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +18,9 @@ func TestARelayRefusesASchemaOfAnotherVersion(t *testing.T) {
 	w.enqueue(msg("k", 1), msg("k", 2))
 	refuses := func(why string) {
 		t.Helper()
-		require.ErrorContains(t, newRelay(t, w.options()).Run(t.Context()), why)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		require.ErrorContains(t, newRelay(t, w.options()).Run(ctx), why)
 		require.Equal(t, []int{0, 2}, []int{w.count("outbox_members"), w.count("outbox")})
 	}
 	refuses("run `surefoot migrate up`")

@@ -51,6 +51,7 @@ type harness struct {
 	db        testkit.DB
 	broker    testkit.AMQP
 	surefoot  string
+	build     func(t testing.TB, path string) string
 	dir       string
 	cancelled string // where the external program writes
 	load      *load
@@ -73,7 +74,13 @@ func newHarnessOn(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP)
 // newHarnessBy gives the processes a URL of their own to the broker.
 func newHarnessBy(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP, amqpURL string) *harness {
 	t.Helper()
-	h := &harness{db: db, broker: broker, amqpURL: amqpURL, surefoot: testkit.Binary(t), dir: t.TempDir()}
+	return newHarnessOf(t, seed, db, broker, amqpURL, testkit.Build)
+}
+
+// newHarnessOf builds the programs in another way.
+func newHarnessOf(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP, amqpURL string, build func(t testing.TB, path string) string) *harness {
+	t.Helper()
+	h := &harness{db: db, broker: broker, amqpURL: amqpURL, build: build, surefoot: build(t, "./cmd/surefoot"), dir: t.TempDir()}
 	h.cancelled = filepath.Join(h.dir, "cancelled.txt")
 	require.NoError(t, os.WriteFile(h.cancelled, nil, 0o600))
 	text := fmt.Sprintf(config, h.cancelled, h.db.Schema)
@@ -117,7 +124,7 @@ func (h *harness) env() []string {
 
 func (h *harness) fleet(t *testing.T) map[string][]*process {
 	t.Helper()
-	worker := testkit.Build(t, "./internal/crash/worker")
+	worker := h.build(t, "./internal/crash/worker")
 	two := func(name, binary string, args ...string) []*process {
 		pair := make([]*process, 2)
 		for i := range pair {

@@ -24,9 +24,9 @@ import (
 // and that may have been published all the same.
 const tablesSQL = `
 CREATE TABLE %[1]s.crash_keys   (key text PRIMARY KEY, seq integer NOT NULL DEFAULT 0);
-CREATE TABLE %[1]s.crash_sent   (message_id text PRIMARY KEY, key text NOT NULL, seq integer NOT NULL, kind text NOT NULL);
+CREATE TABLE %[1]s.crash_sent   (message_id text PRIMARY KEY, key text NOT NULL, seq integer NOT NULL, kind text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE TABLE %[1]s.crash_effects (n bigint GENERATED ALWAYS AS IDENTITY, message_id text NOT NULL, type text NOT NULL,
-                                  key text NOT NULL, seq integer NOT NULL, cause text NOT NULL);
+                                  key text NOT NULL, seq integer NOT NULL, cause text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
 CREATE TABLE %[1]s.crash_emitted (message_id text PRIMARY KEY, cause text NOT NULL);
 CREATE TABLE %[1]s.crash_taken  (message_id text PRIMARY KEY);
 CREATE TABLE %[1]s.crash_ghosts (message_id text PRIMARY KEY);

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // ErrInjected is what an armed point with the action "error" returns.
@@ -25,8 +26,9 @@ type plan struct {
 	after  atomic.Int64 // passes left before it acts
 }
 
-// Arm arms one fault, written "component.step:action[@n]". The action is kill (SIGKILL), stop (SIGSTOP) or error
-// (the step fails with ErrInjected); n, from 1, is the pass at which it acts, default 1. It acts once. An empty
+// Arm arms one fault, written "component.step:action[@n]". The action is kill (SIGKILL), stop (SIGSTOP), error
+// (the step fails with ErrInjected), or ahead or back (this process's wall clock is set by an hour; only in programs that
+// were built for it, see package crash); n, from 1, is the pass at which it acts, default 1. It acts once. An empty
 // spec arms nothing.
 func Arm(spec string) error {
 	if spec == "" {
@@ -40,7 +42,7 @@ func Arm(spec string) error {
 		n, _ = strconv.ParseInt(count, 10, 64)
 	}
 	if action == nil || n < 1 {
-		return fmt.Errorf("fault %q: expected component.step:kill, :stop or :error, with @n for the n-th pass", spec)
+		return fmt.Errorf("fault %q: expected component.step:kill, :stop, :error, :ahead or :back, with @n for the n-th pass", spec)
 	}
 	if !slices.Contains(Points(), point) {
 		return fmt.Errorf("fault %q: there is no such point; known are %s", spec, strings.Join(Points(), ", "))
@@ -59,6 +61,10 @@ func actionOf(name string) func() error {
 		return func() error { return signal(syscall.SIGSTOP) }
 	case "error":
 		return func() error { return ErrInjected }
+	case "ahead":
+		return func() error { return setClock(time.Hour) }
+	case "back":
+		return func() error { return setClock(-time.Hour) }
 	default:
 		return nil
 	}

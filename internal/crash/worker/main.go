@@ -27,7 +27,7 @@ import (
 type payload struct {
 	Key string `json:"key"`
 	Seq int    `json:"seq"`
-	// Kind is ok, flaky (fails at the first attempts), poison (fails for good until mended) or lethal (kills
+	// Kind is ok, flaky (fails at the first attempts), later (asks at the first for two seconds, which no tier has), poison (fails for good until mended) or lethal (kills
 	// the process until mended).
 	Kind string `json:"kind"`
 }
@@ -103,6 +103,10 @@ func (w *worker) misbehave(ctx context.Context, tx pgx.Tx, m message.Message, p 
 	case "flaky":
 		if m.Attempts < 1 {
 			return errors.New("not at the first attempt")
+		}
+	case "later":
+		if m.Attempts < 1 {
+			return consumer.RetryAfter(errors.New("not yet"), 2*time.Second)
 		}
 	case "poison", "lethal":
 		var mended bool

@@ -1,0 +1,245 @@
+package guards_test
+
+// guard is one line of defence, and what of the code must go for it to be gone.
+type guard struct {
+	name string // as docs/guarantees.md has it
+	file string // from the root of the module
+	from string // stands there exactly once
+	to   string
+	// pkg and test say which test must go red then.
+	pkg, test string
+}
+
+// all are the guards. Each is removed alone.
+var all = []guard{
+	{
+		name: "a row is settled only when its publish is confirmed", file: "relay/shard.go",
+		from: "		s.lanes.sent(r, time.Now())\n", to: "		s.lanes.sent(r, time.Now())\n		s.lanes.confirmed(r)\n",
+		pkg: "relay", test: "TestUnroutableRouteWaitsWhileOthersPass",
+	},
+	{
+		name: "a returned row is not settled", file: "relay/shard.go",
+		from: "case result.Outcome == rabbit.Confirmed:", to: "case result.Outcome == rabbit.Confirmed || result.Outcome == rabbit.Returned:",
+		pkg: "relay", test: "TestUnroutableRouteWaitsWhileOthersPass",
+	},
+	{
+		name: "publishes are mandatory", file: "internal/rabbit/encode.go",
+		from: "const mandatory = 1\n", to: "const mandatory = 0\n",
+		pkg: "internal/rabbit", test: "TestReturnsArePairedWithTheirMessages",
+	},
+	{
+		name: "a settlement names its lease's epoch", file: "relay/settle.go",
+		from: "AND l.epoch = h.epoch ", to: "",
+		pkg: "relay", test: "TestSettlingTwiceNeverDeletesTheNeighbour",
+	},
+	{
+		name: "a renewal names its lease's epoch", file: "relay/lease.go",
+		from: "AND k.epoch = mine.epoch ", to: "",
+		pkg: "relay", test: "TestARenewalOfAFormerEpochIsFenced",
+	},
+	{
+		name: "a settlement deletes exactly its rows", file: "relay/settle.go",
+		from: "WHERE f.shard = w.shard AND f.id = w.id AND w.shard IN", to: "WHERE w.shard IN",
+		pkg: "relay", test: "TestSettlingTwiceNeverDeletesTheNeighbour",
+	},
+	{
+		name: "a lease further ahead than it lasts has run out", file: "relay/lease.go",
+		from: "WHERE owner IS NULL OR expires_at < clock_timestamp() OR expires_at > clock_timestamp() + ttl", to: "WHERE owner IS NULL OR expires_at < clock_timestamp()",
+		pkg: "relay", test: "TestLeaseFromAClockThatWasSetBackIsTaken",
+	},
+	{
+		name: "rows that commit late are read", file: "relay/read.go",
+		from: "WHERE a.snapshot IS NOT NULL AND pg_visible_in_snapshot(t.xid, now.snapshot)", to: "WHERE false",
+		pkg: "relay", test: "TestFloodOfLateRows",
+	},
+	{
+		name: "a shard publishes only behind its fence", file: "internal/rabbit/fence.go",
+		from: "ch.QueueDeclare(name, false, false, true, false,", to: "ch.QueueDeclare(name, false, true, false, false,",
+		pkg: "internal/rabbit", test: "TestAFenceIsHeldByOneConnectionAndTakenOverAtItsEnd",
+	},
+	{
+		name: "an alarm of the broker shows in readiness", file: "relay/link.go",
+		from: `l.status(fmt.Errorf("the broker takes no messages: %s", alarm))`, to: `_ = alarm`,
+		pkg: "relay", test: "TestAnAlarmOfTheBrokerIsToldOf",
+	},
+	{
+		name: "what publishing waits for is logged", file: "relay/health.go",
+		from: `Msg("publishing waits")`, to: `Discard()`,
+		pkg: "relay", test: "TestWhatIsWaitedForIsLogged",
+	},
+	{
+		name: "a relay starts only with its rights", file: "relay/relay.go",
+		from: "		err = cmp.Or(checkRights(ctx, r.opts.Pool, r.opts.Schema), err)", to: "		err = cmp.Or(nil, err)",
+		pkg: "relay", test: "TestARoleWithoutRightsRefusesToStart",
+	},
+	{
+		name: "the janitor's rights are among them", file: "relay/rights.go",
+		from: "('outbox_once', '{SELECT,DELETE}')", to: "('outbox_once', '{SELECT}')",
+		pkg: "relay", test: "TestTheJanitorNeedsNoMoreRights",
+	},
+	{
+		name: "a relay refuses a schema of another version", file: "relay/relay.go",
+		from: "err := pg.CheckVersion(ctx, r.opts.Pool, r.opts.Schema)", to: "var err error; _ = pg.CheckVersion",
+		pkg: "relay", test: "TestARelayRefusesASchemaOfAnotherVersion",
+	},
+	{
+		name: "the inbox row comes before the handler", file: "consumer/inbox.go",
+		from: `return pgx.TxOptions{BeginQuery: b.begin + key.String() + "')"}`, to: `return pgx.TxOptions{BeginQuery: beginSQL}`,
+		pkg: "consumer", test: "TestADuplicateHasNoSecondEffect",
+	},
+	{
+		name: "a consumer refuses a schema of another version", file: "consumer/inbox.go",
+		from: "if err := pg.CheckVersion(ctx, b.pool, b.schema); err != nil {", to: "if err := pg.CheckVersion(ctx, b.pool, b.schema); err != nil && false {",
+		pkg: "consumer", test: "TestAConsumerWaitsForASchemaOfItsVersion",
+	},
+	{
+		name: "deferred messages wait by the database's clock", file: "consumer/process.go",
+		from: "	wait := j.early.Sub(c.clock())\n", to: "	wait := j.early.Sub(time.Now().Add(time.Hour))\n",
+		pkg: "consumer", test: "TestRetryAfterBeyondTheLadderComesBackNotBefore",
+	},
+	{
+		name: "only the transaction that was begun is committed", file: "consumer/inbox.go",
+		from: "		err = b.own(ctx, tx, key)\n", to: "",
+		pkg: "consumer", test: "TestAMisusedTransactionIsTheHandlersFault",
+	},
+	{
+		name: "a message is moved only when its copy is confirmed and routed", file: "consumer/publish.go",
+		from: `err = p.PublishConfirmed(ctx, "", queue, msg)`, to: `err = p.TryPublish("", queue, msg, nil)`,
+		pkg: "consumer", test: "TestAMissingRetryQueueKeepsTheMessageAndSaysSo",
+	},
+	{
+		name: "a message that kills its process is bounded", file: "consumer/run.go",
+		from: "if err == nil && crashes > 0 && ", to: "if err == nil && crashes > 1000 && ",
+		pkg: "consumer", test: "TestAMessageThatKillsItsProcessIsBoundedAndHarmsNobody",
+	},
+	{
+		name: "a lossy dead-letter path is refused", file: "consumer/verify.go",
+		from: "if err := report.Err(); err != nil {", to: "if err := report.Err(); err != nil && false {",
+		pkg: "consumer", test: "TestConsumingNeedsADeadLetterPathThatLosesNothing",
+	},
+	{
+		name: "a handler that ignores its deadline is logged", file: "consumer/late.go",
+		from: `Msg("handler ignores its deadline and holds its place")`, to: `Discard()`,
+		pkg: "consumer", test: "TestAHandlerThatIgnoresItsDeadlineIsToldOf",
+	},
+	{
+		name: "the errors of decoding quote no payload", file: "consumer/mux.go",
+		from: "return withoutValue(err)", to: "return err",
+		pkg: "consumer", test: "TestWhatIsSaidOfAMalformedPayloadQuotesNoValue",
+	},
+	{
+		name: "acknowledgements of an ended subscription are dropped", file: "internal/rabbit/settle.go",
+		from: "if s.ended || s.channel.amqp.IsClosed() {", to: "if false {",
+		pkg: "internal/rabbit", test: "TestALateAckHitsNoOtherMessage",
+	},
+	{
+		name: "a tag is settled once", file: "internal/rabbit/settle.go",
+		from: "if !s.tags.settle(tag, multiple) {", to: "if !s.tags.settle(tag, multiple) && false {",
+		pkg: "internal/rabbit", test: "TestATagIsSettledOnce",
+	},
+	{
+		name: "numbers that the broker cannot read are not sent", file: "internal/rabbit/encode.go",
+		from: "if math.IsNaN(f) || math.IsInf(f, 0) {", to: "if false {",
+		pkg: "internal/rabbit", test: "TestRefusalsHurtNobody",
+	},
+	{
+		name: "headers that the Go client cannot receive are not enqueued", file: "message/headers.go",
+		from: "	if len(values) > maxEntries {", to: "	if false {",
+		pkg: "internal/cli", test: "TestHostileMessagesAtEveryWayIntoTheOutbox",
+	},
+	{
+		name: "the broker's headers are not published again", file: "message/amqp.go",
+		from: "	maps.DeleteFunc(clean, func(name string, _ any) bool { return BrokerOwned(name) })\n", to: "",
+		pkg: "deadletter", test: "TestRedrivenBrokerLetterSurvivesTheRetryTier",
+	},
+	{
+		name: "attempts do not turn around", file: "message/headers.go",
+		from: "return int(min(max(n, 0), math.MaxInt32-1))", to: "return int(int32(n))",
+		pkg: "message", test: "TestAttemptsOfHostileValues",
+	},
+	{
+		name: "redrives do not turn around", file: "deadletter/republish.go",
+		from: "min(max(f.redrives, 0), math.MaxInt64-1) + 1", to: "min(f.redrives, math.MaxInt64) + 1",
+		pkg: "deadletter", test: "TestACountOfRedrivesNeverTurnsAround",
+	},
+	{
+		name: "one holder at a time has a dead-letter queue", file: "deadletter/lock.go",
+		from: "		if tag.RowsAffected() == 1 {\n", to: "		if tag.RowsAffected() <= 1 {\n",
+		pkg: "deadletter", test: "TestLooksExcludeEachOther",
+	},
+	{
+		name: "a redriven letter goes only when its copy is confirmed and routed", file: "deadletter/session.go",
+		from: "		if r.Outcome == rabbit.Confirmed {\n", to: "		if r.Outcome == rabbit.Confirmed || r.Outcome == rabbit.Returned {\n",
+		pkg: "deadletter", test: "TestRedriveKeepsTheLetterWhenTheTargetVanishes",
+	},
+	{
+		name: "a queue that looks would empty is not looked at", file: "deadletter/safe.go",
+		from: "case limit < minDeliveryLimit:", to: "case false:",
+		pkg: "deadletter", test: "TestUnsafeQueuesAreNotLookedAt",
+	},
+	{
+		name: "a discard of an outbox row has a reason", file: "outbox/requests.go",
+		from: `if r.Action == ActionDiscard && r.Reason == "" {`, to: "if false {",
+		pkg: "outbox", test: "TestAskAndAwait",
+	},
+	{
+		name: "a discard from the command line has a reason", file: "internal/cli/outboxact.go",
+		from: `if a.action == outbox.ActionDiscard && a.reason == "" {`, to: "if false {",
+		pkg: "internal/cli", test: "TestOutboxActsThatAreRefusedOrOnlyLookedAt",
+	},
+	{
+		name: "a discard of dead letters has a reason", file: "deadletter/operation.go",
+		from: `	if strings.TrimSpace(r.Reason) == "" {`, to: `	if strings.TrimSpace(r.Reason) == "none" {`,
+		pkg: "deadletter", test: "TestDiscardNeedsAReasonAndDropsOnlyWhatMatches",
+	},
+	{
+		name: "the audit bounds and escapes what it is given", file: "internal/audit/audit.go",
+		from: "	if IsPlain(s) {\n", to: "	if true {\n",
+		pkg: "internal/audit", test: "TestHostileTextIsWrittenInBounds",
+	},
+	{
+		name: "an add that cannot tell its result says that it was done", file: "internal/cli/outboxadd.go",
+		from: `return partly(fmt.Errorf("%d messages were enqueued; do not add them again: %w", got.Enqueued, err))`, to: "return err",
+		pkg: "internal/cli", test: "TestOutboxAddThatCannotTellItsResult",
+	},
+	{
+		name: "text from messages is escaped on a terminal", file: "internal/cli/render.go",
+		from: "if cells[i] = Escape(cell, maxCell); cell == \"\" {", to: "if cells[i] = cell; cell == \"\" {",
+		pkg: "internal/cli", test: "TestHostileDeliveriesHarmNobody",
+	},
+	{
+		name: "no log line steers a terminal", file: "internal/telemetry/logger.go",
+		from: "if bytes.ContainsFunc(line, steers) {", to: "if bytes.ContainsFunc(nil, steers) {",
+		pkg: "internal/telemetry", test: "TestNoLogLineSteersATerminal",
+	},
+	{
+		name: "a newer schema is refused", file: "internal/pg/migrate.go",
+		from: "case version > Version():", to: "case false:",
+		pkg: "internal/pg", test: "TestVersionsThatDoNotFit",
+	},
+	{
+		name: "an older schema is refused", file: "internal/pg/migrate.go",
+		from: "case version < Version():", to: "case false:",
+		pkg: "internal/pg", test: "TestVersionsThatDoNotFit",
+	},
+	{
+		name: "a lost prepared statement names the pooler", file: "internal/pg/migrate.go",
+		from: "case isNotPrepared(err):", to: "case false:",
+		pkg: "internal/pg", test: "TestPoolerOfAnOrdinaryPoolIsNamed",
+	},
+	{
+		name: "commands refuse a schema of another version", file: "internal/cli/session.go",
+		from: "if err := pg.CheckVersion(ctx, pool, c.Database.Schema); err != nil {", to: "if err := pg.CheckVersion(ctx, pool, c.Database.Schema); err != nil && false {",
+		pkg: "internal/cli", test: "TestASchemaOfAnotherVersionIsLeftAlone",
+	},
+	{
+		name: "the watchdog refuses a schema of another version", file: "watchdog/cycle.go",
+		from: "if err := pg.CheckVersion(ctx, w.options.Pool, w.options.Schema); err != nil {", to: "if err := pg.CheckVersion(ctx, w.options.Pool, w.options.Schema); err != nil && false {",
+		pkg: "watchdog", test: "TestASchemaOfAnotherVersionIsLeftAlone",
+	},
+	{
+		name: "the watchdog looks at the row again before the change", file: "watchdog/compiled.go",
+		from: "WHERE t.{key} = $3::text::{keytype} AND ` + stuckSQL + `\nRETURNING", to: "WHERE t.{key} = $3::text::{keytype} AND $1::text[] IS NOT NULL AND $2::interval IS NOT NULL\nRETURNING",
+		pkg: "watchdog", test: "TestLimitIsLookedAtAgainBeforeTheChange",
+	},
+}
