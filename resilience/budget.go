@@ -66,7 +66,7 @@ func (a Attempt) String() string {
 // ([SetTimeoutHeader], [BudgetFromRequest]), and in messages as the expiry of the whole job. It is safe for concurrent use.
 type Budget struct {
 	mu       sync.Mutex
-	attempts []Attempt
+	attempts []Attempt // a ring once it is full, whose oldest is at forgot
 	forgot   int
 }
 
@@ -129,12 +129,12 @@ func (b *Budget) Record(a Attempt) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.attempts) == maxAttempts {
-		copy(b.attempts, b.attempts[1:])
-		b.attempts = b.attempts[:maxAttempts-1]
-		b.forgot++
+	if len(b.attempts) < maxAttempts {
+		b.attempts = append(b.attempts, a)
+		return
 	}
-	b.attempts = append(b.attempts, a)
+	b.attempts[b.forgot%maxAttempts] = a
+	b.forgot++
 }
 
 // Attempts returns what was recorded, oldest first, and how many older ones were forgotten.
@@ -144,7 +144,8 @@ func (b *Budget) Attempts() (kept []Attempt, forgotten int) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return append(kept, b.attempts...), b.forgot
+	oldest := b.forgot % maxAttempts
+	return append(append(kept, b.attempts[oldest:]...), b.attempts[:oldest]...), b.forgot
 }
 
 // Limit is a time limit with a name.

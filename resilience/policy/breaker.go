@@ -2,6 +2,7 @@ package policy
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
@@ -46,6 +47,8 @@ type breaker struct {
 	settings resilience.Breaker
 	changed  func(transition)
 
+	closed atomic.Bool // as the state says; spares healthy calls most of what follows
+
 	mu      sync.Mutex
 	circuit circuitbreaker.CircuitBreaker[any]
 	era     uint64 // counts changes of state
@@ -74,12 +77,14 @@ func newBreaker(instance string, s resilience.Breaker, changed func(transition))
 		builder = builder.WithFailureThresholdPeriod(failures, s.Window)
 	}
 	b.circuit = builder.OnStateChanged(b.note).Build()
+	b.closed.Store(true)
 	return b
 }
 
 // note is called by the circuit under b.mu.
 func (b *breaker) note(e circuitbreaker.StateChangedEvent) {
 	b.era++
+	b.closed.Store(e.NewState == circuitbreaker.ClosedState)
 	b.probing = 0
 	b.since = time.Now()
 	b.pending = append(b.pending, transition{
@@ -114,7 +119,14 @@ func (b *breaker) take() []transition {
 // enter asks for a permit; refused says for how long calls are refused, as far as that is known.
 func (b *breaker) enter() (p permit, refused time.Duration, ok bool) {
 	b.mu.Lock()
-	b.used = time.Now()
+	if b.instance != "" {
+		b.used = time.Now()
+	}
+	if b.closed.Load() {
+		p = permit{breaker: b, era: b.era}
+		b.mu.Unlock()
+		return p, 0, true
+	}
 	ok = b.admit()
 	p = permit{breaker: b, era: b.era, probe: b.circuit.State() == circuitbreaker.HalfOpenState}
 	if ok && p.probe {
@@ -195,6 +207,9 @@ func (b *breaker) look() Circuit {
 
 // state is what decides whether a call may be a probe: an open circuit whose time is over counts as half-open.
 func (b *breaker) state() (s State, refused time.Duration) {
+	if b.closed.Load() {
+		return Closed, 0
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, refused = stateOf(b.circuit.State()), b.circuit.RemainingDelay()

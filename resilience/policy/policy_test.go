@@ -55,14 +55,20 @@ func TestTheConfigurationGivesThePolicy(t *testing.T) {
 	require.ErrorContains(t, err, "surefoot.yaml:5: dependencies[a b]: is no name for a dependency")
 }
 
-// What one call costs when nothing is wrong and nobody waits, in processor time, which other work on the machine does not change.
+// What one call costs when nothing is wrong and nobody waits, in processor time, which other work on the machine changes least;
+// beside it a bare context.WithTimeout, which every call with a limit has to pay.
 func BenchmarkOverhead(b *testing.B) {
 	p, err := policy.New(policy.Options{Name: "inventory", Metrics: prometheus.NewRegistry()})
 	require.NoError(b, err)
 	fn := func(context.Context) error { return nil }
 	call := policy.Call{Idempotent: true, Tenant: "shop"}
 	for name, do := range map[string]func(ctx context.Context) error{
-		"bare":   fn,
+		"bare": fn,
+		"timeout": func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return fn(ctx)
+		},
 		"policy": func(ctx context.Context) error { return p.Do(ctx, call, fn) },
 	} {
 		b.Run(name, func(b *testing.B) {
