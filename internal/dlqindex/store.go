@@ -73,26 +73,36 @@ UPDATE @schema@.dlq_queues SET scan = scan + 1, scan_began = clock_timestamp() W
 
 	// vanishedSQL marks what a whole scan did not see. What was indexed since it began may have come behind its end.
 	vanishedSQL pg.SQL = `
-UPDATE @schema@.dlq_letters SET gone_at = clock_timestamp(), gone = 'vanished', copies = 0
-WHERE queue_id = $1 AND scan <> $2 AND indexed_at < $3 AND gone_at IS NULL`
+WITH held AS MATERIALIZED (
+    SELECT key FROM @schema@.dlq_letters WHERE queue_id = $1 AND scan <> $2 AND indexed_at < $3 AND gone_at IS NULL ORDER BY key FOR UPDATE
+)
+UPDATE @schema@.dlq_letters l SET gone_at = clock_timestamp(), gone = 'vanished', copies = 0
+FROM held WHERE l.queue_id = $1 AND l.key = held.key AND l.scan <> $2 AND l.indexed_at < $3 AND l.gone_at IS NULL`
 
 	endScanSQL pg.SQL = `
 UPDATE @schema@.dlq_queues SET scan_note = $3, scan_seconds = extract(epoch FROM clock_timestamp() - scan_began),
     scanned_at = CASE WHEN $3 = '' THEN clock_timestamp() ELSE scanned_at END
 WHERE id = $1 AND scan = $2`
 
-	goneSQL pg.SQL = `
+	goneSQL pg.SQL = namedLetters + `
 UPDATE @schema@.dlq_letters l SET copies = greatest(l.copies - e.n, 0),
     gone_at = CASE WHEN l.copies <= e.n THEN clock_timestamp() END, gone = CASE WHEN l.copies <= e.n THEN $4 ELSE '' END
-FROM (SELECT key, count(*)::int AS n FROM unnest($2::uuid[]) AS k(key) GROUP BY key) e
-WHERE l.queue_id = (SELECT id FROM @schema@.dlq_queues WHERE vhost = $1 AND queue = $3) AND l.key = e.key AND l.gone_at IS NULL`
+FROM held JOIN e ON e.key = held.key WHERE l.queue_id = held.queue_id AND l.key = held.key AND l.gone_at IS NULL`
+
+	// namedLetters locks the rows of keys in the order in which all writers take them: another one makes deadlocks, and a redrive that has
+	// one moves nothing more.
+	namedLetters = `
+WITH e AS (SELECT key, count(*)::int AS n FROM unnest($2::uuid[]) AS k(key) GROUP BY key),
+held AS MATERIALIZED (
+    SELECT queue_id, key FROM @schema@.dlq_letters
+    WHERE queue_id = (SELECT id FROM @schema@.dlq_queues WHERE vhost = $1 AND queue = $3) AND key = ANY ($2::uuid[]) ORDER BY key FOR UPDATE
+)`
 )
 
 // backSQL is for what was put back: whatever the row says, a copy of it is there now.
-const backSQL pg.SQL = `
+const backSQL pg.SQL = namedLetters + `
 UPDATE @schema@.dlq_letters l SET copies = l.copies + e.n, gone_at = NULL, gone = '', indexed_at = clock_timestamp()
-FROM (SELECT key, count(*)::int AS n FROM unnest($2::uuid[]) AS k(key) GROUP BY key) e
-WHERE l.queue_id = (SELECT id FROM @schema@.dlq_queues WHERE vhost = $1 AND queue = $3) AND l.key = e.key`
+FROM held JOIN e ON e.key = held.key WHERE l.queue_id = held.queue_id AND l.key = held.key`
 
 // Store writes the index. Make it with [New]. Safe for concurrent use.
 type Store struct {
