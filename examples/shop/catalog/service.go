@@ -163,9 +163,9 @@ func (s *Service) remembered(skus []string) (items []Item, oldest time.Duration,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sku := range skus {
-		r, known := s.read[sku]
-		age := time.Since(r.at)
-		if !known || age > s.maxAge {
+		r := s.read[sku]
+		age := time.Since(r.at) // of what was never read: longer than any limit
+		if age > s.maxAge {
 			return nil, 0, false
 		}
 		items, oldest = append(items, r.item), max(oldest, age)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,16 +19,13 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience/idempotency"
 )
 
-// lookupTime is what catalog and customers have together.
-const lookupTime = 3 * time.Second
-
 // Codes of refusals.
 const (
 	CodeUnknownItem     resilience.Code = event.ReasonUnknownItem
 	CodeUnknownCustomer resilience.Code = "UNKNOWN_CUSTOMER"
 )
 
-// Catalog knows prices.
+// Catalog knows prices. It and Customers are asked at the same time; each bounds its own.
 type Catalog interface {
 	Items(ctx context.Context, skus []string) (map[string]catalog.Item, error)
 }
@@ -112,17 +108,19 @@ func (a *API) complete(ctx context.Context, key idempotency.Key, in request) (Or
 	if err := in.check(); err != nil {
 		return o, err
 	}
-	looking, cancel := resilience.WithBudget(ctx, lookupTime)
-	defer cancel()
 	var items map[string]catalog.Item
-	group, each := errgroup.WithContext(looking)
+	group, each := errgroup.WithContext(ctx)
 	group.Go(func() (err error) { items, err = a.options.Catalog.Items(each, in.skus()); return err })
 	group.Go(func() (err error) {
 		o.Customer, err = a.options.Customers.Customer(each, o.Tenant, in.CustomerID)
 		return err
 	})
-	if err := group.Wait(); err != nil {
-		return o, lookupProblem(ctx, err)
+	err := group.Wait()
+	if errors.Is(err, customers.ErrUnknown) {
+		return o, &httpserver.Problem{Code: CodeUnknownCustomer, Status: http.StatusUnprocessableEntity, Detail: "There is no such customer."}
+	}
+	if err != nil {
+		return o, err
 	}
 	return o, o.price(in.Lines, items)
 }
@@ -146,17 +144,6 @@ func (in request) skus() []string {
 		skus[i] = line.SKU
 	}
 	return skus
-}
-
-// lookupProblem: the time for looking up is over before the caller's is, so that it can still be told to come again.
-func lookupProblem(ctx context.Context, err error) error {
-	if errors.Is(err, customers.ErrUnknown) {
-		return &httpserver.Problem{Code: CodeUnknownCustomer, Status: http.StatusUnprocessableEntity, Detail: "There is no such customer."}
-	}
-	if resilience.CodeOf(err) == resilience.CodeDeadlineExceeded && ctx.Err() == nil {
-		return &httpserver.Problem{Code: resilience.CodeDependencyUnavailable, Err: err}
-	}
-	return err
 }
 
 // price fills in what the catalog says.
