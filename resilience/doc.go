@@ -6,5 +6,8 @@
 // with [Permanent], [RetryAfter] and [Unavailable]; a program teaches the errors of its libraries with a
 // [Classifier].
 //
+// A [Budget] is the time of one operation, in the context and over HTTP; [Settings] are the limits of calls to one dependency, which
+// package policy keeps; a [Code] is what a failure is called in answers.
+//
 // Everything here is safe for concurrent use.
 package resilience

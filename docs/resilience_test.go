@@ -1,0 +1,66 @@
+package docs_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
+)
+
+// The example of docs/resilience.md compiles, inside a function that declares what it takes for granted.
+func TestTheResilienceExampleCompiles(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("resilience.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, blocks, 1)
+	program := `package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/resilience/httpclient"
+	"github.com/surefoot-mq/surefoot/resilience/policy"
+)
+
+func main() { _ = reserve }
+
+func reserve(ctx context.Context, logger zerolog.Logger, registry prometheus.Registerer, pool *pgxpool.Pool, host, orderID string, body io.Reader) error {
+	var reservation struct{ ID string }
+` + blocks[0][1] + `	return nil
+}
+`
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, file)
+	build.Dir = ".."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// The limits that the document recommends are valid, and do what they seem to.
+func TestTheLimitsOfTheShopAreSound(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("resilience.md")
+	require.NoError(t, err)
+	yaml := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(string(text))[1]
+	c, err := config.Load(config.Sources{Path: "resilience.md", ReadFile: func(string) ([]byte, error) { return []byte(yaml), nil }})
+	require.NoError(t, err)
+	require.Len(t, c.Dependencies, 4)
+	for name, settings := range c.Dependencies {
+		require.Empty(t, settings.Warnings(), name)
+	}
+}
