@@ -30,7 +30,7 @@ const usage = `usage: shop COMMAND [flags]
   orders, inventory, payments, notifications
                  run one service
   all            run the four services in one process
-  api            take orders over HTTP: POST /v1/orders, GET /v1/orders/{id}
+  api            take orders over HTTP: POST /v1/orders, GET /v1/orders/{id}, GET /v1/storefront
   catalog, customers
                  answer the api over HTTP
   provider       run the payment provider to break

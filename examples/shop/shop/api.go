@@ -11,6 +11,7 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/catalog"
 	"github.com/surefoot-mq/surefoot/examples/shop/customers"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
+	"github.com/surefoot-mq/surefoot/examples/shop/storefront"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
 	"github.com/surefoot-mq/surefoot/resilience/idempotency"
@@ -20,10 +21,11 @@ import (
 // lookup bounds the calls of an order: with their retries they fit into the 3 s that it has for them.
 var lookup = resilience.Settings{Deadline: 2800 * time.Millisecond, Timeout: 800 * time.Millisecond}
 
-// API is the front of the shop: orders over HTTP, with what it needs from catalog and customers.
+// API is the front of the shop: orders and a page of items over HTTP, with what they need from catalog and customers.
 type API struct {
 	store    *idempotency.Store
 	orders   *orders.API
+	front    *storefront.Storefront
 	policies []*policy.Policy
 	clients  []*httpclient.Client
 }
@@ -44,11 +46,10 @@ func (s *Shop) API(catalogURL, customersURL string) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.orders = s.Orders.API(orders.APIOptions{
-		Pool: o.Pool, Store: a.store,
-		Catalog: catalog.NewClient(catalogURL, prices), Customers: customers.NewClient(customersURL, people),
-	})
-	return a, nil
+	items := catalog.NewClient(catalogURL, prices)
+	a.orders = s.Orders.API(orders.APIOptions{Pool: o.Pool, Store: a.store, Catalog: items, Customers: customers.NewClient(customersURL, people)})
+	a.front, err = storefront.New(items, s.Inventory.Stock(o.Pool))
+	return a, err
 }
 
 func (a *API) client(o Options, dependency string) (*httpclient.Client, error) {
@@ -67,7 +68,10 @@ func (a *API) client(o Options, dependency string) (*httpclient.Client, error) {
 }
 
 // Routes registers the front's requests.
-func (a *API) Routes(mux *http.ServeMux) { a.orders.Routes(mux) }
+func (a *API) Routes(mux *http.ServeMux) {
+	a.orders.Routes(mux)
+	a.front.Routes(mux)
+}
 
 // Run forgets old keys and writes down the state of the circuits until ctx ends.
 func (a *API) Run(ctx context.Context) error {

@@ -200,6 +200,36 @@ func line(customer, sku string, quantity int, note string) string {
 	return strings.NewReplacer("c1", customer, `"tea"`, `"`+sku+`"`, "2", string(rune('0'+quantity)), `"tok_good"`, `"tok_good", "note": "`+note+`"`).Replace(teaAndCup)
 }
 
+// Without prices there is half a page, which says so; a client that asks for pages all the time is refused.
+func TestTheStorefrontAnswersInPart(t *testing.T) {
+	f := newFront(t)
+	show := func(query string) reply {
+		f.t.Helper()
+		return f.ask(http.MethodGet, "/v1/storefront?"+query, "", "", "")
+	}
+	whole := show("sku=tea&sku=kit&sku=nothing")
+	require.Equal(t, 200, whole.status)
+	require.Equal(t, map[string]any{"partial": false, "items": []any{
+		map[string]any{"sku": "tea", "name": "Thé", "unitPriceCents": 1290., "currency": "EUR", "available": 100.},
+		map[string]any{"sku": "kit", "name": "Kit", "unitPriceCents": 100., "currency": "CHF"},
+	}}, whole.fields)
+	f.catalog.Cut()
+	require.Equal(t, map[string]any{"partial": true, "missing": []any{"catalog"}, "items": []any{
+		map[string]any{"sku": "tea", "available": 100.},
+	}}, show("sku=tea&sku=kit").fields)
+	_, err := f.Pool.Exec(t.Context(), `ALTER TABLE `+f.shop.Inventory.Schema()+`.stock RENAME TO stock_away`)
+	require.NoError(t, err)
+	require.Equal(t, 503, show("sku=tea").status, "of nothing there is no part")
+	f.catalog.Heal(t)
+	require.Equal(t, []any{"stock"}, show("sku=tea").fields["missing"])
+	require.Equal(t, 400, show("").status)
+	served := 5
+	for ; show("").status != http.StatusTooManyRequests; served++ {
+		require.Less(t, served, 1000)
+	}
+	require.GreaterOrEqual(t, served, 300)
+}
+
 // A price that was read is good for a while when the catalog's database is away; what was not is not made up.
 func TestTheCatalogAnswersFromWhatItRead(t *testing.T) {
 	b := newBench(t)
