@@ -70,6 +70,11 @@ func newSoak(t *testing.T) *soaking {
 	through.URL = s.networks["broker"].Through(t, s.broker.URL)
 	address := testkit.PostgresServer{URL: s.networks["database"].Through(t, s.server.URL)}
 	s.harness = newHarnessOn(t, newSeed(t), address.Database(t), through)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.broker.Describe(t), s.server.Describe(t))
+		}
+	})
 	s.begun = time.Now()
 	s.faults = s.allFaults(t)
 	if disk {
@@ -131,6 +136,7 @@ func (s *soaking) hurt(t *testing.T, name string, random *rand.Rand) {
 	t.Helper()
 	testkit.EventuallyNil(t, time.Minute, "rare messages to be written", func() error { return s.feed(t.Context()) })
 	pauseFor(t, time.Duration(random.IntN(2000))*time.Millisecond)
+	t.Logf("%s after %s", name, time.Since(s.begun).Round(time.Second))
 	s.faults[name](t)
 	healed := time.Now()
 	s.flows(t)

@@ -129,6 +129,15 @@ func (s Server) Restart(t testing.TB) { t.Helper(); s.run(t.Context(), t, "resta
 // registry of queues is flushed every half second): let some time pass, or restart in between.
 func (s Server) Kill(t testing.TB) { t.Helper(); s.run(t.Context(), t, "kill", s.component) }
 
+// Describe returns whether the server runs and where, and the end of its log, for a test that has failed.
+func (s Server) Describe(t testing.TB) string {
+	t.Helper()
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", `"$1" status; "$1" logs "$2"`, "sh", s.script, s.component)
+	command.Env = append(os.Environ(), "SUREFOOT_STACK_DIR="+s.dir)
+	out, _ := command.CombinedOutput() // what it says of a server that is down is wanted too
+	return string(out)
+}
+
 // run calls scripts/stack. The stack follows this process: should it die, the server goes too.
 func (s Server) run(ctx context.Context, t testing.TB, args ...string) string {
 	t.Helper()
