@@ -39,14 +39,20 @@ func Database(t testing.TB) DB {
 	needsServices(t)
 	u := service(t, databaseVar)
 	require.NotEmpty(t, u, "no PostgreSQL: %s", howToStart)
-	db := newDatabase(t, u)
-	if direct := given(directVar); direct != "" {
-		separator := "?"
-		if strings.Contains(u, "?") {
-			separator = "&"
-		}
-		db.URL, db.Direct = u+separator+"default_query_exec_mode=cache_describe", direct
+	return newDatabase(t, u).behindPooler(u)
+}
+
+// behindPooler sets the URLs as they must be when u leads through a pooler.
+func (db DB) behindPooler(u string) DB {
+	direct := given(directVar)
+	if direct == "" {
+		return db
 	}
+	separator := "?"
+	if strings.Contains(u, "?") {
+		separator = "&"
+	}
+	db.URL, db.Direct = u+separator+"default_query_exec_mode=cache_describe", direct
 	return db
 }
 
@@ -54,7 +60,8 @@ func Database(t testing.TB) DB {
 func DatabaseBehind(t testing.TB, n int) DB {
 	t.Helper()
 	needsServices(t)
-	db := emptyDatabase(t, service(t, databaseVar))
+	u := service(t, databaseVar)
+	db := emptyDatabase(t, u)
 	dir := filepath.Join(repository(t), "internal", "pg", "migrations")
 	names, err := filepath.Glob(filepath.Join(dir, "*.sql"))
 	require.NoError(t, err)
@@ -73,7 +80,7 @@ func DatabaseBehind(t testing.TB, n int) DB {
 	require.NoError(t, err)
 	_, err = provider.Up(t.Context())
 	require.NoError(t, err)
-	return db
+	return db.behindPooler(u)
 }
 
 func emptyDatabase(t testing.TB, u string) DB {
