@@ -97,16 +97,19 @@ func (c *Client) Close() {
 // Do sends r under its context and the policy. The body of the response is read already; closing it does nothing. A status of 400
 // or more is an error: [*policy.Error] with a [*ResponseError] in it. r is not changed, but its body may be read.
 func (c *Client) Do(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		defer func() { _ = r.Body.Close() }()
+	}
 	call := policy.Call{Idempotent: idempotent(r), Instance: r.URL.Host}
 	c.describe(r, &call)
-	body, err := c.replayable(r, call)
+	sent, err := c.replayable(r, call)
 	if err != nil {
 		return nil, err
 	}
 	id := requestID(r)
 	var answer *http.Response
 	err = c.policy.Do(message.WithRequestID(r.Context(), id), call, func(ctx context.Context) error {
-		attempt, err := prepare(ctx, r, id, body)
+		attempt, err := prepare(ctx, sent, id)
 		if err != nil {
 			return err
 		}
@@ -151,43 +154,46 @@ func requestID(r *http.Request) string {
 	return uuid.NewString()
 }
 
-// replayable returns how to get the body for each attempt; nil: there is none. A body that can be read only once is kept when it
-// may have to be sent again.
-func (c *Client) replayable(r *http.Request, call policy.Call) (func() (io.ReadCloser, error), error) {
-	switch {
-	case r.Body == nil || r.Body == http.NoBody:
-		return nil, nil //nolint:nilnil // no body, no fault
-	case r.GetBody != nil:
-		_ = r.Body.Close() // each attempt has its own
-		return r.GetBody, nil
-	case !call.Idempotent:
-		return func() (io.ReadCloser, error) { return r.Body, nil }, nil
+// replayable returns the request with a body that each attempt can have anew. One that can be read only once is kept when it may
+// have to be sent again, else it is left as it is.
+func (c *Client) replayable(r *http.Request, call policy.Call) (*http.Request, error) {
+	if r.Body == nil || r.Body == http.NoBody || r.GetBody != nil || !call.Idempotent {
+		return r, nil
 	}
 	kept, err := io.ReadAll(io.LimitReader(r.Body, c.maxBody+1))
-	_ = r.Body.Close()
 	if err != nil {
 		return nil, fmt.Errorf("read the body of the request to %s: %w", target(r), err)
 	}
 	if int64(len(kept)) > c.maxBody {
 		return nil, fmt.Errorf("the body of the request to %s is over %d bytes and can be read only once; set GetBody, so that it can be sent again", target(r), c.maxBody)
 	}
-	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }, nil
+	again := *r
+	again.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(kept)), nil }
+	again.ContentLength = int64(len(kept))
+	return &again, nil
 }
 
-// prepare makes the request of one attempt. It has no GetBody, so that the transport does not send it again by itself: attempts are
-// the policy's to make, and are recorded.
-func prepare(ctx context.Context, r *http.Request, id string, body func() (io.ReadCloser, error)) (*http.Request, error) {
+// sentKey is [HeaderKey] as it is sent: to a server it is the same name. net/http sends a request with the canonical one again by
+// itself when its connection breaks; but attempts are the policy's to make, and are recorded. What it sends again because nothing of
+// it had left is no attempt.
+const sentKey = "idempotency-key"
+
+// prepare makes the request of one attempt.
+func prepare(ctx context.Context, r *http.Request, id string) (*http.Request, error) {
 	attempt := r.Clone(ctx)
-	attempt.GetBody = nil
-	if body != nil {
-		reader, err := body()
+	if r.GetBody != nil {
+		body, err := r.GetBody()
 		if err != nil {
 			return nil, resilience.Permanent(fmt.Errorf("body for another attempt: %w", err))
 		}
-		attempt.Body = reader
+		attempt.Body = body
 	}
 	if attempt.Header == nil {
 		attempt.Header = http.Header{}
+	}
+	if key, some := attempt.Header[HeaderKey]; some {
+		delete(attempt.Header, HeaderKey)
+		attempt.Header[sentKey] = key
 	}
 	attempt.Header.Set(HeaderRequestID, id)
 	resilience.SetTimeoutHeader(ctx, attempt.Header)

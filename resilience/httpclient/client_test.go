@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,6 +78,18 @@ func (s *seen) add(r *http.Request) (n int) {
 	return len(s.requests)
 }
 
+func (s *seen) all() []*http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.requests)
+}
+
+func (s *seen) texts() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.bodies)
+}
+
 func serve(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewServer(handler)
@@ -111,9 +124,9 @@ func TestEachAttemptSendsTheSame(t *testing.T) {
 	require.NoError(t, client.JSON(r, &out))
 	require.Equal(t, 7, out.Reserved)
 
-	require.Equal(t, []string{`{"order":1}`, `{"order":1}`, `{"order":1}`}, got.bodies)
+	require.Equal(t, []string{`{"order":1}`, `{"order":1}`, `{"order":1}`}, got.texts())
 	last := int64(4001)
-	for _, one := range got.requests {
+	for _, one := range got.all() {
 		require.Equal(t, "order-1", one.Header.Get(httpclient.HeaderKey))
 		require.Equal(t, "req-1", one.Header.Get(httpclient.HeaderRequestID))
 		require.Equal(t, "t1", one.Header.Get("Tenant"))
@@ -158,12 +171,12 @@ func TestWhatMayBeSentAgain(t *testing.T) {
 			err := send(client, r)
 			e := failureOf(t, err)
 			require.Len(t, e.Attempts, tt.want)
-			require.Len(t, got.requests, tt.want)
-			require.Equal(t, "once", got.bodies[tt.want-1])
+			require.Len(t, got.all(), tt.want)
+			require.Equal(t, "once", got.texts()[tt.want-1])
 			require.Equal(t, resilience.CodeDependencyError, e.Code())
 			require.Equal(t, policy.EffectUnknown, e.Effect, "a gateway does not know either")
-			require.NotEmpty(t, got.requests[0].Header.Get(httpclient.HeaderRequestID), "an id is made where none is")
-			require.Equal(t, got.requests[0].Header.Get(httpclient.HeaderRequestID), got.requests[tt.want-1].Header.Get(httpclient.HeaderRequestID))
+			require.NotEmpty(t, got.all()[0].Header.Get(httpclient.HeaderRequestID), "an id is made where none is")
+			require.Equal(t, got.all()[0].Header.Get(httpclient.HeaderRequestID), got.all()[tt.want-1].Header.Get(httpclient.HeaderRequestID))
 		})
 	}
 }
@@ -199,7 +212,7 @@ func TestAnAnswerOverTheLimitIsToldAsWhatItIs(t *testing.T) {
 	_, ok := errors.AsType[*httpclient.TooLargeError](err)
 	require.True(t, ok, "%v", err)
 	require.Equal(t, policy.EffectUnknown, failureOf(t, err).Effect, "it said yes to something")
-	require.Len(t, got.requests, 1)
+	require.Len(t, got.all(), 1)
 	require.Equal(t, policy.Closed, p.State())
 }
 
@@ -239,7 +252,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusTemporaryRedirect, resp.StatusCode)
-	require.Len(t, got.requests, 1)
+	require.Len(t, got.all(), 1)
 }
 
 func TestOptionsAreChecked(t *testing.T) {

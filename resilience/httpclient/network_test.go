@@ -160,5 +160,5 @@ func TestTheTransportMakesNoAttemptsOfItsOwn(t *testing.T) {
 	require.NoError(t, send(client, request(t.Context(), t, http.MethodPost, url, "{}", "a")))
 	e := failureOf(t, send(client, request(t.Context(), t, http.MethodPost, url, "{}", "b")))
 	require.Len(t, e.Attempts, 1)
-	require.Len(t, got.requests, 2)
+	require.Len(t, got.all(), 2)
 }
