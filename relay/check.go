@@ -26,14 +26,14 @@ SELECT f.id, f.created_at FROM unnest($2::bigint[]) AS w(id) CROSS JOIN LATERAL 
 WHERE f.shard = $1 AND f.id = w.id`
 
 func (s *slowStore) check(ctx context.Context, shard int16, ids []int64) (map[int64]time.Time, error) {
-	rows, err := s.pool.Query(ctx, checkSQL.In(s.schema), shard, ids)
-	if err != nil {
-		return nil, fmt.Errorf("look up rows: %w", err)
-	}
 	there := make(map[int64]time.Time, len(ids))
 	var id int64
 	var created time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&id, &created}, func() error { there[id] = created; return nil }); err != nil {
+	err := planned(ctx, s.pool, checkSQL.In(s.schema), func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&id, &created}, func() error { there[id] = created; return nil })
+		return err
+	}, shard, ids)
+	if err != nil {
 		return nil, fmt.Errorf("look up rows: %w", err)
 	}
 	return there, nil

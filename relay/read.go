@@ -123,12 +123,12 @@ func read(ctx context.Context, pool *pgxpool.Pool, sql string, asks []ask) (head
 		shards[i], cursors[i], snapshots[i], counts[i], sizes[i] = a.shard, a.cursor, a.snapshot, int32(a.n), int64(a.bytes)
 		pages[a.shard] = &page{}
 	}
+	var h head
 	began := time.Now()
-	rows, err := pool.Query(ctx, sql, shards, cursors, snapshots, counts, sizes)
-	if err != nil {
-		return head{}, nil, fmt.Errorf("read outbox: %w", err)
-	}
-	h, err := scanPages(rows, pages, began)
+	err := planned(ctx, pool, sql, func(rows pgx.Rows) (err error) {
+		h, err = scanPages(rows, pages, began)
+		return err
+	}, shards, cursors, snapshots, counts, sizes)
 	if err != nil {
 		return head{}, nil, fmt.Errorf("read outbox: %w", err)
 	}

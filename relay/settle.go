@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
@@ -115,20 +116,13 @@ func (s *settler) delete(ctx context.Context, batch []settlement) (map[int16]boo
 	if err := fault.Point("relay.after-confirm"); err != nil {
 		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, s.sql, owned, epochs, shards, ids)
-	if err != nil {
-		return nil, fmt.Errorf("settle: %w", err)
-	}
-	defer rows.Close()
 	held := make(map[int16]bool, len(owned))
-	for rows.Next() {
-		var shard int16
-		if err := rows.Scan(&shard); err != nil {
-			return nil, fmt.Errorf("settle: %w", err)
-		}
-		held[shard] = true
-	}
-	if err := rows.Err(); err != nil {
+	var shard int16
+	err := planned(ctx, s.pool, s.sql, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&shard}, func() error { held[shard] = true; return nil })
+		return err
+	}, owned, epochs, shards, ids)
+	if err != nil {
 		return nil, fmt.Errorf("settle: %w", err)
 	}
 	return held, fault.Point("relay.after-settle")

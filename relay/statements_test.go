@@ -191,3 +191,30 @@ func TestTheJanitorNeedsNoMoreRights(t *testing.T) {
 	require.NoError(t, j.figures(t.Context()))
 	require.NoError(t, j.clean(t.Context()))
 }
+
+// What the plans above are tested for is what runs: no statement of the hot path is planned for its parameters.
+func TestHotStatementsKeepTheirGenericPlan(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	pool, err := pg.Open(t.Context(), pg.Options{URL: db.Direct, MaxConns: 1})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	fill(t, db, 100)
+	settler := &settler{pool: pool, sql: settleSQL.In(db.Schema)}
+	for range 10 {
+		_, _, err := read(t.Context(), pool, readSQL.In(db.Schema), []ask{{shard: 3, n: 10, bytes: 1 << 20}})
+		require.NoError(t, err)
+		_, err = settler.delete(t.Context(), []settlement{{shard: 3, epoch: 1, rows: []*row{{shard: 3, id: 3}}}})
+		require.NoError(t, err)
+		_, err = (&slowStore{pool: pool, schema: db.Schema}).check(t.Context(), 3, []int64{3})
+		require.NoError(t, err)
+	}
+	var statements, custom int
+	require.NoError(t, pool.QueryRow(t.Context(),
+		`SELECT count(*), sum(custom_plans) FROM pg_prepared_statements WHERE statement ~ 'outbox' AND statement !~ 'pg_prepared'`).Scan(&statements, &custom))
+	require.Equal(t, 3, statements)
+	require.Zero(t, custom)
+	var mode string
+	require.NoError(t, pool.QueryRow(t.Context(), `SHOW plan_cache_mode`).Scan(&mode))
+	require.Equal(t, "auto", mode, "nothing is left in the session")
+}

@@ -71,7 +71,7 @@ func (s *slowStore) query(ctx context.Context, timeout time.Duration, use func(p
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", timeout.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(genericPlan+"; set local statement_timeout = %d", timeout.Milliseconds())); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx, sql, args...)
