@@ -5,6 +5,8 @@ package crash_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -226,12 +228,25 @@ func (h *harness) settled(t *testing.T, limit time.Duration, done func() string)
 		if missing == "" {
 			return
 		}
-		require.True(t, time.Now().Before(deadline), "still waiting for: %s", missing)
+		if time.Now().After(deadline) {
+			h.showQueues(t)
+			require.FailNow(t, "not settled", "still waiting for: %s", missing)
+		}
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-t.Context().Done():
 			t.Fatal(t.Context().Err())
 		}
+	}
+}
+
+// showQueues tells where messages are that are waited for.
+func (h *harness) showQueues(t *testing.T) {
+	t.Helper()
+	var queues []map[string]any
+	h.broker.API(t, http.MethodGet, "/api/queues/"+url.PathEscape(h.broker.Vhost), nil, &queues)
+	for _, q := range queues {
+		t.Log(q["name"], "ready", q["messages_ready"], "unacknowledged", q["messages_unacknowledged"], "consumers", q["consumers"], "leader", q["leader"], "online", q["online"])
 	}
 }
 
