@@ -173,8 +173,10 @@ func entryOf(p *amqp.Publishing, n names) dlqindex.Entry {
 		MessageId: p.MessageId, Type: p.Type, AppId: p.AppId, CorrelationId: p.CorrelationId, Timestamp: p.Timestamp, Headers: p.Headers, Body: p.Body,
 	}
 	f := factsOf(&d, n)
-	return dlqindex.Of(f.indexed(&d))
+	return entryOfFacts(&d, &f)
 }
+
+func entryOfFacts(d *amqp.Delivery, f *facts) dlqindex.Entry { return dlqindex.Of(f.indexed(d)) }
 
 // imported records messages that are there, and tells the index, which can do without.
 func (d *DeadLetters) imported(ctx context.Context, op audit.Operation, tokens []any) error {

@@ -49,6 +49,7 @@ type chooser struct {
 	includeRepeaters bool
 	names            names
 	run              string
+	wave             *wave // of a run: what is chosen; nil: the filter chooses
 }
 
 func newChooser(f Filter, n names, includeRepeaters bool, run string) chooser {
@@ -81,6 +82,8 @@ func (c *chooser) redrive(l *facts, body []byte) outcome {
 	switch {
 	case l.run != "" && l.run == c.run: // moved by this very run and dead again
 		return outcomeAgain
+	case c.wave != nil:
+		return c.wave.choose(l) // whatever else is asked has been asked by the plan
 	case !c.matches(l, body):
 		return outcomeUnmatched
 	case l.misrouted(c.names):

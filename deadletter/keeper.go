@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/surefoot-mq/surefoot/internal/audit"
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
@@ -44,12 +46,13 @@ type Keeper struct {
 	d       *DeadLetters
 	metrics keeperMetrics
 	differs map[string]bool // by queue: its depth differed at the last look
+	driven  sync.WaitGroup  // runs
 	told    telemetry.Reminder
 }
 
 type keeperMetrics struct {
 	messages, oldest, scanned *prometheus.GaugeVec
-	bytes, archive            prometheus.Gauge
+	bytes, archive, runs      prometheus.Gauge
 }
 
 // NewKeeper checks the options. It does no I/O.
@@ -79,6 +82,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 				Name: "surefoot_dlq_last_scan_timestamp_seconds", Help: "When the index was last brought into line with the whole queue.",
 			}, queue),
 			archive: with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_archive_bytes", Help: "Size of the archive of discarded messages."}),
+			runs:    with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_runs_bytes", Help: "Size of what is written down of redrives."}),
 			bytes:   with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_index_bytes", Help: "Size of the index of dead letters, with its indexes."}),
 		},
 	}, nil
@@ -86,6 +90,7 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 
 // Run works until ctx ends, and returns nil. Broker and database may be away at any time.
 func (k *Keeper) Run(ctx context.Context) error {
+	defer k.driven.Wait()
 	return rabbit.Supervise(ctx, rabbit.SuperviseOptions{
 		Options: rabbit.Options{
 			URL: k.d.opts.AMQPURL, Role: "dlq-keeper", Host: k.d.opts.Host, Version: k.d.opts.Version, TLS: k.d.opts.TLS, Logger: k.d.opts.Logger,
@@ -122,7 +127,24 @@ func (k *Keeper) cycle(ctx context.Context, conn *rabbit.Conn) error {
 			return err
 		}
 	}
-	return errors.Join(append(failed, k.age(ctx))...)
+	return errors.Join(append(failed, k.drive(ctx), k.age(ctx))...)
+}
+
+// drive goes on with redrives whose driver has gone. Each is driven beside the rest, for it may last.
+func (k *Keeper) drive(ctx context.Context) error {
+	orphans, err := k.d.orphans(ctx)
+	for _, id := range orphans {
+		k.driven.Go(func() {
+			defer telemetry.FatalOnPanic(k.d.opts.Logger)
+			run, err := k.d.DriveRun(ctx, DriveRequest{Run: id, Who: k.opts.Who})
+			if errors.Is(err, ErrRunOwned) {
+				return
+			}
+			k.d.opts.Logger.Info().Err(err).Str("run", id.String()).Str(telemetry.FieldQueue, run.Queue).Str("state", string(run.State)).
+				Int("moved", run.Moved).Int("pending", run.Pending).Msg("went on with a redrive whose process had gone")
+		})
+	}
+	return err
 }
 
 const indexedSQL pg.SQL = `
@@ -228,6 +250,19 @@ DELETE FROM @schema@.dlq_groups WHERE id IN (
     WHERE g.last_seen < clock_timestamp() - CASE WHEN g.note = '' THEN $1::interval ELSE $2::interval END
       AND NOT EXISTS (SELECT FROM @schema@.dlq_letters l WHERE l.group_id = g.id) LIMIT $3)`
 
+	// ageRunsSQL removes one old run at a time, with its letters.
+	ageRunsSQL pg.SQL = `
+WITH gone AS (
+    DELETE FROM @schema@.dlq_runs WHERE id IN (
+        SELECT id FROM @schema@.dlq_runs
+        WHERE state = 'planned' AND created_at < clock_timestamp() - $1::interval
+           OR state IN ('done', 'cancelled') AND ended_at < clock_timestamp() - $2::interval LIMIT 1)
+    RETURNING id)
+DELETE FROM @schema@.dlq_run_letters WHERE run IN (SELECT id FROM gone)`
+
+	runsSizeSQL pg.SQL = `
+SELECT pg_total_relation_size('@schema@.dlq_runs') + pg_total_relation_size('@schema@.dlq_run_letters')`
+
 	indexSizeSQL pg.SQL = `
 SELECT pg_total_relation_size('@schema@.dlq_letters') + pg_total_relation_size('@schema@.dlq_groups')`
 )
@@ -242,6 +277,12 @@ func (k *Keeper) age(ctx context.Context) error {
 	if _, err := pool.Exec(ctx, ageGroupsSQL.In(schema), goneRetention, noteRetention, ageBatch); err != nil {
 		return fmt.Errorf("age out the groups of dead letters: %w", err)
 	}
+	if _, err := pool.Exec(ctx, ageEditsSQL.In(schema), audit.Retention, ageBatch); err != nil {
+		return fmt.Errorf("age out edits: %w", err)
+	}
+	if _, err := pool.Exec(ctx, ageRunsSQL.In(schema), planRetention, runRetention); err != nil {
+		return fmt.Errorf("age out runs: %w", err)
+	}
 	if _, err := pool.Exec(ctx, ageArchiveSQL.In(schema), ArchiveRetention, ageBatch); err != nil {
 		return fmt.Errorf("age out the archive of discarded messages: %w", err)
 	}
@@ -249,6 +290,10 @@ func (k *Keeper) age(ctx context.Context) error {
 		return fmt.Errorf("measure the archive of discarded messages: %w", err)
 	}
 	k.metrics.archive.Set(float64(size))
+	if err := pool.QueryRow(ctx, runsSizeSQL.In(schema)).Scan(&size); err != nil {
+		return fmt.Errorf("measure runs: %w", err)
+	}
+	k.metrics.runs.Set(float64(size))
 	if err := pool.QueryRow(ctx, indexSizeSQL.In(schema)).Scan(&size); err != nil {
 		return fmt.Errorf("measure the index of dead letters: %w", err)
 	}

@@ -38,9 +38,15 @@ func child(verb string) int {
 		return complain(err)
 	}
 	common := deadletter.Common{Queue: "orders.saga", Who: "child", Reason: "test", Filter: deadletter.Filter{Type: "order.paid"}}
-	if verb == "discard" {
+	switch verb {
+	case "discard":
 		_, err = d.Discard(ctx, deadletter.DiscardRequest{Common: common})
-	} else {
+	case "run":
+		var run deadletter.Run
+		if run, err = d.Plan(ctx, deadletter.PlanRequest{Common: common, RunSettings: deadletter.RunSettings{MaxFailures: -1}}); err == nil {
+			_, err = d.StartRun(ctx, deadletter.DriveRequest{Run: run.ID, Who: "child"}, false)
+		}
+	default:
 		_, err = d.Redrive(ctx, deadletter.RedriveRequest{Common: common})
 	}
 	if err != nil {

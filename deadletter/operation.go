@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/audit"
@@ -119,6 +120,9 @@ type operation struct {
 	sessions  int
 	prefetch  int  // 0: not chosen yet
 	careful   bool // one letter at a time, for one of them cannot be received
+
+	// also is done in the transaction of each record; nil: nothing.
+	also func(context.Context, pgx.Tx, []settlement) error
 }
 
 func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepeaters bool) (Result, error) {
@@ -304,6 +308,15 @@ func (o *operation) change(ctx context.Context) error {
 	if err := o.record(ctx, audit.Entry{Outcome: "started", Detail: o.startDetail()}); err != nil {
 		return err
 	}
+	err := o.moveAll(ctx)
+	o.result.Groups = o.done.groups()
+	o.result.Left.NotReached = max(o.remaining-o.result.Left.sum(), 0)
+	o.d.heads.forget(o.names.dlq)
+	return errors.Join(err, o.recordEnd(ctx, err))
+}
+
+// moveAll runs sessions until nothing is left to do.
+func (o *operation) moveAll(ctx context.Context) error {
 	err := fault.Point(string(o.verb) + ".after-start")
 	for again := err == nil; again; {
 		before := *o
@@ -313,10 +326,7 @@ func (o *operation) change(ctx context.Context) error {
 			again, err = o.beCareful(ctx, &before, err)
 		}
 	}
-	o.result.Groups = o.done.groups()
-	o.result.Left.NotReached = max(o.remaining-o.result.Left.sum(), 0)
-	o.d.heads.forget(o.names.dlq)
-	return errors.Join(err, o.recordEnd(ctx, err))
+	return err
 }
 
 // beCareful goes on after a letter that cannot be received has ended a session, with it the acknowledgements of letters

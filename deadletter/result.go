@@ -23,6 +23,12 @@ const (
 	outcomeRepeater    outcome = "held back: redriven three times or more"
 	outcomeOtherOrigin outcome = "left: it came from another queue"
 	outcomeRefused     outcome = "left: it cannot be sent"
+	outcomeProcessed   outcome = "skipped: already processed"
+	outcomeExpired     outcome = "held back: died before what the inbox remembers"
+	outcomeInRun       outcome = "held back: another run has it"
+	outcomeChanged     outcome = "left: it died again since the plan"
+	outcomeMissing     outcome = "not found: taken or held by somebody else since the plan"
+	outcomeBehind      outcome = "held back: an earlier message of its key died again"
 	outcomeReturned    outcome = "left: the work queue does not exist"
 	outcomeNacked      outcome = "left: the work queue did not take it"
 	outcomeUnknown     outcome = "left: outcome unknown, may be in the work queue too"
@@ -57,6 +63,14 @@ type Left struct {
 	NotMatching int `json:"not_matching"`
 	// Repeaters were redriven three times before.
 	Repeaters int `json:"repeaters"`
+	// Processed were handled already, by the inbox; only of runs.
+	Processed int `json:"already_processed"`
+	// Expired died before what the inbox remembers: whether they were handled is not known; only of runs.
+	Expired int `json:"memory_expired"`
+	// InRun belong to another run that has not ended; only of runs.
+	InRun int `json:"in_another_run"`
+	// Missing were chosen and not found, or died again between the plan and their turn; only of runs.
+	Missing int `json:"missing"`
 	// OtherOrigin came from another queue: redriving them here would hand them to the wrong consumer.
 	OtherOrigin int `json:"other_origin"`
 	// Refused cannot be sent as they are.
@@ -99,6 +113,16 @@ func (l *Left) count(o outcome) {
 		l.NotMatching++
 	case outcomeRepeater:
 		l.Repeaters++
+	case outcomeProcessed:
+		l.Processed++
+	case outcomeExpired:
+		l.Expired++
+	case outcomeInRun:
+		l.InRun++
+	case outcomeMissing, outcomeChanged:
+		l.Missing++
+	case outcomeBehind:
+		l.NotReached++
 	case outcomeOtherOrigin:
 		l.OtherOrigin++
 	case outcomeRefused:
@@ -113,18 +137,20 @@ func (l *Left) count(o outcome) {
 
 // sum is how many stay for a known reason.
 func (l Left) sum() int {
-	return l.NotMatching + l.Repeaters + l.OtherOrigin + l.Refused + l.Undelivered + l.Unknown
+	return l.NotMatching + l.Repeaters + l.Processed + l.Expired + l.InRun + l.Missing + l.OtherOrigin + l.Refused + l.Undelivered + l.Unknown
 }
 
 // tally counts groups. What comes after too many different ones is counted together: types are text from messages.
 type tally map[[2]string]int
 
-func (t tally) add(f *facts) {
-	key := [2]string{message.Clip(f.typ, 255), message.Clip(f.class, 64)}
+func (t tally) add(f *facts) { t.count(f.typ, f.class, 1) }
+
+func (t tally) count(typ, class string, n int) {
+	key := [2]string{message.Clip(typ, 255), message.Clip(class, 64)}
 	if _, known := t[key]; !known && len(t) >= maxGroups-1 {
 		key = [2]string{"(other)", ""}
 	}
-	t[key]++
+	t[key] += n
 }
 
 func (t tally) groups() []Group {

@@ -71,6 +71,11 @@ func (s *session) recordBatch(ctx context.Context, batch []settlement, entries [
 		if err := s.d.archive(ctx, tx, s.audit, s.names, kept); err != nil {
 			return err
 		}
+		if s.also != nil {
+			if err := s.also(ctx, tx, batch); err != nil {
+				return err
+			}
+		}
 		return s.d.index.Gone(ctx, tx, s.d.vhost(), s.names.work, s.verb.past(), gone)
 	})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 func dlqCommand(s *session) *cobra.Command {
 	return noun("dlq", "Look into dead-letter queues, bring messages back, or drop them with a reason",
-		dlqLs(s), dlqGroups(s), dlqShow(s), dlqRedrive(s), dlqDiscard(s), dlqRestore(s), dlqExport(s), dlqImport(s), dlqNote(s))
+		dlqLs(s), dlqGroups(s), dlqShow(s), dlqRedrive(s), dlqRuns(s), dlqDiscard(s), dlqRestore(s), dlqExport(s), dlqImport(s), dlqEdit(s), dlqNote(s))
 }
 
 // deadLetters makes what the dlq commands work with; who is the operator.
@@ -151,6 +151,10 @@ func resultColumns(r deadletter.Result, done string) []column[deadletter.Result]
 		count("found", func(r deadletter.Result) int { return r.Found }),
 		count(done, func(r deadletter.Result) int { return r.Done }),
 		count("not matching", func(r deadletter.Result) int { return r.Left.NotMatching }),
+		count("already processed", func(r deadletter.Result) int { return r.Left.Processed }),
+		count("memory expired", func(r deadletter.Result) int { return r.Left.Expired }),
+		count("in another run", func(r deadletter.Result) int { return r.Left.InRun }),
+		count("missing", func(r deadletter.Result) int { return r.Left.Missing }),
 		count("held back", func(r deadletter.Result) int { return r.Left.Repeaters }),
 		count("of another queue", func(r deadletter.Result) int { return r.Left.OtherOrigin }),
 		count("refused", func(r deadletter.Result) int { return r.Left.Refused }),

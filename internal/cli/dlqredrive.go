@@ -2,75 +2,61 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
 )
 
+// redriver is one `dlq redrive`.
+type redriver struct {
+	session   *session
+	change    changeDLQ
+	repeaters bool
+	reprocess bool
+	plan      string
+	ramp      string
+	settle    time.Duration
+	failures  int
+}
+
 func dlqRedrive(s *session) *cobra.Command {
-	var change changeDLQ
-	repeaters := false
+	r := &redriver{session: s}
 	cmd := &cobra.Command{
-		Use: "redrive --queue QUEUE", Short: "Move dead letters back into their work queue, the oldest first", Args: cobra.NoArgs,
-		Long: "Move dead letters back into their work queue: only those that were there at the start, oldest first, each let go only\n" +
-			"after the broker has confirmed its copy. Attempts start at 0 again. Messages redriven three times before are held\n" +
-			"back. What is interrupted loses nothing: run it again to go on. Exits 3 when a part could not be moved.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.changeLetters(cmd.Context(), &change, "redrive", func(d *deadletter.DeadLetters, c deadletter.Common) (deadletter.Result, error) {
-				return d.Redrive(cmd.Context(), deadletter.RedriveRequest{Common: c, IncludeRepeaters: repeaters})
-			})
-		},
+		Use: "redrive --queue QUEUE", Short: "Move dead letters back into their work queue, the oldest first, as a run that survives everything", Args: cobra.NoArgs,
+		Long: "Move dead letters back into their work queue. What is chosen is fixed and counted before anything moves, and exactly that is\n" +
+			"moved, oldest first, each let go only after the broker has confirmed its copy. Attempts start at 0 again. Left out are\n" +
+			"messages that the inbox knows as processed, those redriven three times before, and those that died before what the inbox\n" +
+			"remembers, for whether they were processed is not known.\n\n" +
+			"--dry-run writes the plan down and prints its id; --plan ID does exactly that plan. --ramp 1,5,50 moves waves of these sizes\n" +
+			"first: all of the first must be processed before the second begins, and each must have settled before the next; then the\n" +
+			"rest follows. The run stops when more than --max-failures come back with the same failure. Ctrl-C pauses it, see\n" +
+			"`surefoot dlq runs`. When this process dies, any replica of `surefoot run` goes on. Exits 3 when a part was not moved.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
-	change.add(s, cmd)
-	cmd.Flags().BoolVar(&repeaters, "include-repeaters", false, fmt.Sprintf("also what was redriven %d times or more", deadletter.MaxRedrives))
+	r.change.add(s, cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&r.repeaters, "include-repeaters", false, fmt.Sprintf("also what was redriven %d times or more", deadletter.MaxRedrives))
+	flags.BoolVar(&r.reprocess, "allow-reprocess", false, "also what died before what the inbox remembers: it may be processed a second time")
+	flags.StringVar(&r.plan, "plan", "", "carry out the plan of this `id`, that --dry-run has made, and nothing else")
+	flags.StringVar(&r.ramp, "ramp", "", "`sizes` of the first waves, such as 1,5,50; the first is the canary")
+	flags.DurationVar(&r.settle, "settle", 10*time.Minute, "how long a wave of the ramp may take until each message is processed or dead again, its retries included; then the run pauses")
+	flags.IntVar(&r.failures, "max-failures", -1, "stop when more than this come back with the same failure; default no limit, with --ramp 0")
 	return cmd
 }
 
-func dlqDiscard(s *session) *cobra.Command {
-	var change changeDLQ
-	cmd := &cobra.Command{
-		Use: "discard --queue QUEUE --reason TEXT", Short: "Drop dead letters, with a reason in the audit", Args: cobra.NoArgs,
-		Long: "Drop dead letters. Each is in the audit, with the reason, before it is gone, and whole in an archive for 30 days:\n" +
-			"`surefoot dlq restore` puts it back.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if change.reason = strings.TrimSpace(change.reason); change.reason == "" {
-				return usageErrorf("", "--reason is required: it is kept in the audit")
-			}
-			return s.changeLetters(cmd.Context(), &change, "discard", func(d *deadletter.DeadLetters, c deadletter.Common) (deadletter.Result, error) {
-				return d.Discard(cmd.Context(), deadletter.DiscardRequest{Common: c})
-			})
-		},
+func (r *redriver) run(cmd *cobra.Command) error {
+	ctx, s := cmd.Context(), r.session
+	if r.plan != "" {
+		return r.carryOut(cmd)
 	}
-	change.add(s, cmd)
-	return cmd
-}
-
-// changeDLQ are the flags of commands that empty a dead-letter queue.
-type changeDLQ struct {
-	chooseFlags
-	max    int
-	rate   string
-	reason string
-}
-
-func (c *changeDLQ) add(s *session, cmd *cobra.Command) {
-	c.chooseFlags.add(cmd.Flags())
-	boundFlag(cmd.Flags(), &c.max, "max", math.MaxInt32, "the most messages, oldest first, from 1; default all")
-	cmd.Flags().StringVar(&c.rate, "rate", "", "the most messages a second, such as `50/s`; default no limit")
-	cmd.Flags().StringVar(&c.reason, "reason", "", "why, for the audit")
-	s.changeFlags(cmd)
-	s.outputFlag(cmd)
-}
-
-func (s *session) changeLetters(
-	ctx context.Context, change *changeDLQ, verb string, do func(*deadletter.DeadLetters, deadletter.Common) (deadletter.Result, error),
-) error {
-	c, err := s.common(change, verb)
+	request, err := r.request(cmd)
 	if err != nil {
 		return err
 	}
@@ -78,53 +64,185 @@ func (s *session) changeLetters(
 	if err != nil {
 		return err
 	}
-	c.Who = who
-	told := s.progress(map[string]string{"redrive": "redriven", "discard": "discarded"}[verb], 0)
+	request.Who = who
+	run, err := d.Plan(ctx, request)
+	if err != nil {
+		return badRequest(err)
+	}
+	result, err := d.RunResult(ctx, run)
+	if err != nil {
+		return err
+	}
+	if s.dryRun || result.Done == 0 {
+		return r.planned(ctx, d, result)
+	}
+	if err := r.ask(ctx, result); err != nil {
+		return errors.Join(err, d.DropPlan(ctx, run.ID))
+	}
+	return s.drive(ctx, d, deadletter.DriveRequest{Run: run.ID, Who: who}, deadletter.RunPlanned)
+}
+
+// planned shows a plan that is not carried out now.
+func (r *redriver) planned(ctx context.Context, d *deadletter.DeadLetters, result deadletter.Result) error {
+	s := r.session
+	result.DryRun = s.dryRun
+	if err := s.renderResult(result, "redriven"); err != nil {
+		return err
+	}
+	s.held(result)
+	if result.Done == 0 {
+		return d.DropPlan(ctx, result.Run)
+	}
+	for _, p := range result.Problems {
+		s.note("%s  %s", orDash(p.ID), p.Reason)
+	}
+	s.note("this is plan %s, good for a day: surefoot dlq redrive --plan %s", result.Run, result.Run)
+	return nil
+}
+
+// held says how to get what was left out.
+func (s *session) held(result deadletter.Result) {
+	if n := result.Left.Repeaters; n > 0 {
+		s.note("held back, because redriven %d times before: %s; --include-repeaters moves these too", deadletter.MaxRedrives, counted(n, "message"))
+	}
+	if n := result.Left.Expired; n > 0 {
+		s.note("held back, because they died before what the inbox remembers: %s; --allow-reprocess moves these too", counted(n, "message"))
+	}
+	if n := result.Left.InRun; n > 0 {
+		s.note("held back, because another run has them: %s; see `surefoot dlq runs ls`", counted(n, "message"))
+	}
+	if n := result.Left.Processed; n > 0 {
+		s.note("skipped, because the inbox has them as processed: %s; `surefoot dlq discard` drops them", counted(n, "message"))
+	}
+}
+
+func (r *redriver) ask(ctx context.Context, result deadletter.Result) error {
+	return r.session.confirm(ctx, question{
+		Verb: "redrive", Count: result.Done, Thing: "message", Target: result.DLQ + " to " + result.Queue,
+	})
+}
+
+// carryOut does a plan that was made before.
+func (r *redriver) carryOut(cmd *cobra.Command) error {
+	ctx, s := cmd.Context(), r.session
+	for _, name := range []string{"queue", "type", "error-class", "error-contains", "fingerprint", "where", "id", "since", "max", "rate", "ramp", "settle", "include-repeaters", "allow-reprocess"} {
+		if cmd.Flags().Changed(name) {
+			return usageErrorf("make another plan with --dry-run", "--%s cannot change a plan", name)
+		}
+	}
+	id, err := runID(r.plan)
+	if err != nil {
+		return err
+	}
+	d, who, err := s.deadLetters(ctx)
+	if err != nil {
+		return err
+	}
+	run, err := d.GetRun(ctx, id)
+	if err != nil {
+		return err
+	}
+	if run.State != deadletter.RunPlanned {
+		return usageErrorf("see `surefoot dlq runs show "+id.String()+"`", "plan %s was started already: it is %s", id, run.State)
+	}
+	result, err := d.RunResult(ctx, run)
+	if err != nil {
+		return err
+	}
+	if s.dryRun {
+		return r.planned(ctx, d, result)
+	}
+	if err := r.ask(ctx, result); err != nil {
+		return err
+	}
+	request := deadletter.DriveRequest{Run: id, Who: who}
+	if cmd.Flags().Changed("max-failures") {
+		request.MaxFailures = &r.failures
+	}
+	return s.drive(ctx, d, request, run.State)
+}
+
+func (r *redriver) request(cmd *cobra.Command) (deadletter.PlanRequest, error) {
+	common, err := r.session.common(&r.change)
+	if err != nil {
+		return deadletter.PlanRequest{}, err
+	}
+	request := deadletter.PlanRequest{
+		Common: common, IncludeRepeaters: r.repeaters, AllowReprocess: r.reprocess,
+		RunSettings: deadletter.RunSettings{Settle: r.settle, MaxFailures: r.failures},
+	}
+	for size := range strings.SplitSeq(r.ramp, ",") {
+		if r.ramp == "" {
+			break
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(size))
+		if err != nil || n < 1 {
+			return request, usageErrorf("write sizes from 1, such as --ramp 1,5,50", "--ramp cannot be %q", r.ramp)
+		}
+		request.Ramp = append(request.Ramp, n)
+	}
+	if len(request.Ramp) > 0 && !cmd.Flags().Changed("max-failures") {
+		request.MaxFailures = 0
+	}
+	return request, nil
+}
+
+func runID(text string) (uuid.UUID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil {
+		return id, usageErrorf("see `surefoot dlq runs ls`", "%q is not the id of a run", text)
+	}
+	return id, nil
+}
+
+// drive drives a run from this process, and pauses it when it is interrupted.
+func (s *session) drive(ctx context.Context, d *deadletter.DeadLetters, request deadletter.DriveRequest, from deadletter.RunState) error {
+	told := s.progress("redriven", 0)
 	done := 0
-	c.Progress = func(p deadletter.Progress) { told.add(p.Done - done); done = p.Done }
-	result, err := do(d, c)
+	request.Progress = func(r deadletter.Run) { told.add(r.Moved - done); done = r.Moved }
+	request.Waiting = func(h deadletter.Holder) { s.note("waiting for %s (%s)", h.Who, h.Action) }
+	run, err := deadletter.Run{}, error(nil)
+	if from == deadletter.RunRunning {
+		run, err = d.DriveRun(ctx, request)
+	} else {
+		run, err = d.StartRun(ctx, request, from != deadletter.RunPlanned)
+	}
 	told.end()
-	if result.DLQ != "" && (err == nil || result.Done > 0) {
-		if rendered := s.renderResult(result, verb); rendered != nil {
+	if run.ID == uuid.Nil || errors.Is(err, deadletter.ErrRunOwned) {
+		return badRequest(err)
+	}
+	if ctx.Err() != nil && run.State == deadletter.RunRunning {
+		if paused := d.PauseRun(ctx, run.ID, request.Who, "interrupted"); paused != nil {
+			return errors.Join(err, paused)
+		}
+		s.note("the run is paused with %d of %d moved; go on with `surefoot dlq runs resume %s`", run.Moved, run.Chosen, run.ID)
+		return err
+	}
+	result, counted := d.RunResult(context.WithoutCancel(ctx), run)
+	if counted != nil {
+		return errors.Join(err, counted)
+	}
+	if err == nil || result.Done > 0 {
+		if rendered := s.renderResult(result, "redriven"); rendered != nil {
 			return rendered
 		}
 	}
-	if result.Left.Repeaters > 0 {
-		s.note("held back, because redriven %d times before: %s; --include-repeaters moves these too", deadletter.MaxRedrives, counted(result.Left.Repeaters, "message"))
-	}
-	return outcomeOf(result, err)
+	s.held(result)
+	return ended(run, result, err)
 }
 
-func (s *session) renderResult(r deadletter.Result, verb string) error {
-	done := map[string]string{"redrive": "redriven", "discard": "discarded"}[verb]
-	if r.DryRun {
-		done = "would be " + done
-	}
-	return renderOne(s, r, r.Run.String(), resultColumns(r, done)...)
-}
-
-// common reads the flags of a redrive or a discard.
-func (s *session) common(change *changeDLQ, verb string) (deadletter.Common, error) {
-	filter, err := change.filter(time.Now())
-	if err != nil {
-		return deadletter.Common{}, err
-	}
-	rate, err := perSecond(change.rate)
-	if err != nil {
-		return deadletter.Common{}, err
-	}
-	c := deadletter.Common{
-		Queue: change.queue, Filter: filter, Max: change.max, Rate: rate, DryRun: s.dryRun, Reason: change.reason,
-		Wait: change.wait, Waiting: s.waiting(change.queue),
-	}
-	if !s.yes {
-		c.Confirm = func(ctx context.Context, plan deadletter.Result) error {
-			target := plan.DLQ
-			if verb == "redrive" {
-				target += " to " + plan.Queue
-			}
-			return s.confirm(ctx, question{Verb: verb, Count: plan.Done, Thing: "message", Target: target})
+// ended turns the end of a run into the command's error, and so into its exit code.
+func ended(run deadletter.Run, result deadletter.Result, err error) error {
+	switch {
+	case err != nil && run.State == deadletter.RunRunning:
+		err = fmt.Errorf("%w; the run goes on when a replica of `surefoot run` takes it up, or with `surefoot dlq runs resume %s`", err, run.ID)
+		if result.Done > 0 {
+			return partly(err)
 		}
+		return err
+	case err != nil, run.State == deadletter.RunDone:
+		return outcomeOf(result, err)
 	}
-	return c, nil
+	err = fmt.Errorf("the run is %s, %d of %d moved: %s", run.State, run.Moved, run.Chosen, run.Note)
+	return &exitError{code: ExitPartly, err: err, hint: "`surefoot dlq runs show " + run.ID.String() + "`, then `surefoot dlq runs resume` or cancel; what is not moved is held for it"}
 }

@@ -123,6 +123,7 @@ func letterRows(l *deadletter.Letter) [][]string {
 		{"origin", originText(l)},
 		{"attempts", strconv.Itoa(l.Attempts)},
 		{"redrives", redrivesText(l)},
+		{"edited from", editedFrom(l)},
 		{"content type", l.ContentType},
 		{"size", strconv.Itoa(l.Size)},
 		{"lost headers", droppedText(l)},

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io/fs"
 	"net/url"
@@ -37,9 +38,14 @@ func env(yaml string) cli.Env {
 
 func run(t *testing.T, env cli.Env, args ...string) result {
 	t.Helper()
+	return runIn(t.Context(), t, env, args...)
+}
+
+func runIn(ctx context.Context, t *testing.T, env cli.Env, args ...string) result {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
 	env.Stdout, env.Stderr = &stdout, &stderr
-	code := cli.Main(t.Context(), args, env)
+	code := cli.Main(ctx, args, env)
 	return result{code, stdout.String(), stderr.String()}
 }
 

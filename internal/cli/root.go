@@ -54,7 +54,7 @@ func noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: unknownVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageErrorf("see surefoot "+name+" --help", "%s needs one of: %s", name, strings.Join(verbNames(cmd), ", "))
+			return usageErrorf("see "+cmd.CommandPath()+" --help", "%s needs one of: %s", name, strings.Join(verbNames(cmd), ", "))
 		},
 	}
 	cmd.AddCommand(verbs...)

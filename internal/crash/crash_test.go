@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
@@ -64,6 +65,7 @@ func TestCrashOfRedrive(t *testing.T) {
 		h.forgetDeadHolder(t)
 		out, err := h.command(t, point+":kill", h.commandOf(point)...)
 		require.True(t, selfKilled(err), "%s: %v\n%s", point, err, out)
+		h.resumeRuns(t)
 	}
 	h.finish(t)
 }
@@ -130,6 +132,22 @@ func (h *harness) forgetDeadHolder(t *testing.T) {
 	t.Helper()
 	_, err := h.db.Pool.Exec(t.Context(), "UPDATE "+h.db.Schema+".dlq_lock SET expires_at = now()")
 	require.NoError(t, err)
+}
+
+// resumeRuns goes on with redrives whose process was killed, as a replica of `surefoot run` would after half a minute.
+func (h *harness) resumeRuns(t *testing.T) {
+	t.Helper()
+	h.forgetDeadHolder(t)
+	_, err := h.db.Pool.Exec(t.Context(), "UPDATE "+h.db.Schema+".dlq_runs SET lease_until = now()")
+	require.NoError(t, err)
+	rows, err := h.db.Pool.Query(t.Context(), "SELECT id::text FROM "+h.db.Schema+".dlq_runs WHERE state IN ('running', 'paused')")
+	require.NoError(t, err)
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	for _, id := range ids {
+		out, err := h.command(t, "", "dlq", "runs", "resume", id, "--yes")
+		require.NoError(t, err, out)
+	}
 }
 
 // interruptedRedrive kills a redrive after a random while.

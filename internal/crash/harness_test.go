@@ -214,6 +214,7 @@ func (h *harness) finish(t *testing.T) {
 	h.accountPlaces(t)
 	_, err := h.db.Pool.Exec(t.Context(), "INSERT INTO "+h.db.Schema+".crash_mended DEFAULT VALUES")
 	require.NoError(t, err)
+	h.resumeRuns(t)
 	h.settled(t, 2*time.Minute, func() string {
 		out, err := h.command(t, "", "dlq", "redrive", "--queue", "crash.work", "--include-repeaters", "--wait", "1m", "--yes")
 		require.NoError(t, err, out)

@@ -30,6 +30,7 @@ func Points() []string {
 		"watchdog.before-commit",
 		"watchdog.after-commit",
 		"redrive.after-start",
+		"redrive.after-wave",
 		"redrive.before-publish",
 		"redrive.after-publish",
 		"redrive.after-confirm",

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/deadletter"
+)
+
+func dlqDiscard(s *session) *cobra.Command {
+	var change changeDLQ
+	cmd := &cobra.Command{
+		Use: "discard --queue QUEUE --reason TEXT", Short: "Drop dead letters, with a reason in the audit", Args: cobra.NoArgs,
+		Long: "Drop dead letters. Each is in the audit, with the reason, before it is gone, and whole in an archive for 30 days:\n" +
+			"`surefoot dlq restore` puts it back.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if change.reason = strings.TrimSpace(change.reason); change.reason == "" {
+				return usageErrorf("", "--reason is required: it is kept in the audit")
+			}
+			return s.discard(cmd.Context(), &change)
+		},
+	}
+	change.add(s, cmd)
+	return cmd
+}
+
+// changeDLQ are the flags of commands that empty a dead-letter queue.
+type changeDLQ struct {
+	chooseFlags
+	max    int
+	rate   string
+	reason string
+}
+
+func (c *changeDLQ) add(s *session, cmd *cobra.Command) {
+	c.chooseFlags.add(cmd.Flags())
+	boundFlag(cmd.Flags(), &c.max, "max", math.MaxInt32, "the most messages, oldest first, from 1; default all")
+	cmd.Flags().StringVar(&c.rate, "rate", "", "the most messages a second, such as `50/s`; default no limit")
+	cmd.Flags().StringVar(&c.reason, "reason", "", "why, for the audit")
+	s.changeFlags(cmd)
+	s.outputFlag(cmd)
+}
+
+func (s *session) discard(ctx context.Context, change *changeDLQ) error {
+	c, err := s.common(change)
+	if err != nil {
+		return err
+	}
+	d, who, err := s.deadLetters(ctx)
+	if err != nil {
+		return err
+	}
+	c.Who = who
+	if !s.yes {
+		c.Confirm = func(ctx context.Context, plan deadletter.Result) error {
+			return s.confirm(ctx, question{Verb: "discard", Count: plan.Done, Thing: "message", Target: plan.DLQ})
+		}
+	}
+	told := s.progress("discarded", 0)
+	done := 0
+	c.Progress = func(p deadletter.Progress) { told.add(p.Done - done); done = p.Done }
+	result, err := d.Discard(ctx, deadletter.DiscardRequest{Common: c})
+	told.end()
+	if result.DLQ != "" && (err == nil || result.Done > 0) {
+		if rendered := s.renderResult(result, "discarded"); rendered != nil {
+			return rendered
+		}
+	}
+	return outcomeOf(result, err)
+}
+
+func (s *session) renderResult(r deadletter.Result, done string) error {
+	if r.DryRun {
+		done = "would be " + done
+	}
+	return renderOne(s, r, r.Run.String(), resultColumns(r, done)...)
+}
+
+// common reads the flags of a redrive or a discard.
+func (s *session) common(change *changeDLQ) (deadletter.Common, error) {
+	filter, err := change.filter(time.Now())
+	if err != nil {
+		return deadletter.Common{}, err
+	}
+	rate, err := perSecond(change.rate)
+	if err != nil {
+		return deadletter.Common{}, err
+	}
+	return deadletter.Common{
+		Queue: change.queue, Filter: filter, Max: change.max, Rate: rate, DryRun: s.dryRun, Reason: change.reason,
+		Wait: change.wait, Waiting: s.waiting(change.queue),
+	}, nil
+}

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/deadletter"
+)
+
+func dlqRuns(s *session) *cobra.Command {
+	return noun("runs", "Look after redrives: list, show, pause, resume, cancel", runsLs(s), runsShow(s), runsPause(s), runsResume(s), runsCancel(s))
+}
+
+func runsLs(s *session) *cobra.Command {
+	queue, plans, limit := "", false, 50
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List redrives, the newest first", Args: cobra.NoArgs,
+		Long: "List redrives, the newest first. A run without an owner that is running has lost its process: a replica of `surefoot run`\n" +
+			"goes on with it. Messages of a run that is running, paused or stopped belong to it until it is done or cancelled.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, _, err := s.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			runs, err := d.Runs(cmd.Context(), queue, plans, limit)
+			if err != nil {
+				return badRequest(err)
+			}
+			return render(s, listing[deadletter.Run]{
+				Items: runs, Empty: "no redrives", Name: func(r deadletter.Run) string { return r.ID.String() },
+				Columns: []column[deadletter.Run]{
+					{"RUN", func(r deadletter.Run) string { return r.ID.String() }},
+					{"QUEUE", func(r deadletter.Run) string { return r.Queue }},
+					{"STATE", func(r deadletter.Run) string { return string(r.State) }},
+					{"CREATED", func(r deadletter.Run) string { return stampText(r.CreatedAt) }},
+					{"WHO", func(r deadletter.Run) string { return r.Who }},
+					{"CHOSEN", func(r deadletter.Run) string { return strconv.Itoa(r.Chosen) }},
+					{"MOVED", func(r deadletter.Run) string { return strconv.Itoa(r.Moved) }},
+					{"FAILED", func(r deadletter.Run) string { return strconv.Itoa(r.Failed) }},
+					{"PENDING", func(r deadletter.Run) string { return strconv.Itoa(r.Pending) }},
+					{"OWNER", func(r deadletter.Run) string { return r.Owner }},
+					{"NOTE", func(r deadletter.Run) string { return r.Note }},
+				},
+			})
+		},
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "only this work `queue`, or its dead-letter queue")
+	cmd.Flags().BoolVar(&plans, "plans", false, "also plans that were not started")
+	boundFlag(cmd.Flags(), &limit, "limit", 10_000, "the most runs")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+// letterStates are what can become of a message of a run.
+var letterStates = []string{"ineligible", "pending", "moving", "moved", "processed", "failed", "missing", "left"} //nolint:gochecknoglobals // a constant
+
+func runsShow(s *session) *cobra.Command {
+	state, limit := "", 1000
+	cmd := &cobra.Command{
+		Use: "show RUN", Short: "Show a redrive: what was asked for, and what became of its messages", Args: cobra.ExactArgs(1),
+		Long: "Show a redrive with what became of its messages: processed ones are in the inbox, failed ones are dead again. With\n" +
+			"--state list those messages: " + strings.Join(letterStates, ", ") + ".",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := runID(args[0])
+			if err != nil {
+				return err
+			}
+			if state != "" && !strings.Contains(" "+strings.Join(letterStates, " ")+" ", " "+state+" ") {
+				return usageErrorf("use one of "+strings.Join(letterStates, ", "), "--state cannot be %q", state)
+			}
+			d, _, err := s.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			run, err := d.GetRun(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			if state == "" {
+				return renderOne(s, run, run.ID.String(), runColumns(run)...)
+			}
+			letters, err := d.RunLetters(cmd.Context(), id, state, limit)
+			if err != nil {
+				return err
+			}
+			return render(s, listing[deadletter.RunLetter]{
+				Items: letters, Empty: "no message of the run is " + state, Name: func(l deadletter.RunLetter) string { return l.MessageID },
+				Columns: []column[deadletter.RunLetter]{
+					{"MESSAGE", func(l deadletter.RunLetter) string { return l.MessageID }},
+					{"TYPE", func(l deadletter.RunLetter) string { return l.Type }},
+					{"CLASS", func(l deadletter.RunLetter) string { return l.ErrorClass }},
+					{"WAVE", func(l deadletter.RunLetter) string { return strconv.Itoa(l.Wave) }},
+					{"STATE", func(l deadletter.RunLetter) string { return l.State }},
+					{"REASON", func(l deadletter.RunLetter) string { return l.Reason }},
+				},
+			})
+		},
+	}
+	cmd.Flags().StringVar(&state, "state", "", "list the messages in this `state`")
+	boundFlag(cmd.Flags(), &limit, "limit", 1_000_000, "with --state the most messages")
+	s.outputFlag(cmd)
+	return cmd
+}
+
+func runColumns(run deadletter.Run) []column[deadletter.Run] {
+	count := func(title string, n int) column[deadletter.Run] {
+		return column[deadletter.Run]{title, func(deadletter.Run) string { return strconv.Itoa(n) }}
+	}
+	text := func(title, value string) column[deadletter.Run] {
+		return column[deadletter.Run]{title, func(deadletter.Run) string { return value }}
+	}
+	ramp := make([]string, len(run.Ramp))
+	for i, size := range run.Ramp {
+		ramp[i] = strconv.Itoa(int(size))
+	}
+	most := "no limit"
+	if run.MaxFailures != nil {
+		most = strconv.Itoa(int(*run.MaxFailures))
+	}
+	return []column[deadletter.Run]{
+		text("run", run.ID.String()), text("queue", run.Queue), text("state", string(run.State)), text("note", run.Note),
+		text("who", run.Who), text("reason", run.Reason), text("created", stampText(run.CreatedAt)), text("started", timeText(run.StartedAt)),
+		text("ended", timeText(run.EndedAt)), text("owner", run.Owner), text("filter", jsonText(run.Filter)), text("ramp", strings.Join(ramp, ", ")),
+		text("max failures", most), count("wave", run.Wave), count("found", run.Found), count("not matching", run.NotMatching),
+		count("ineligible", run.Ineligible), count("chosen", run.Chosen), count("pending", run.Pending), count("moved", run.Moved),
+		count("processed", run.Processed), count("failed again", run.Failed), count("of these with the same failure", run.FailedSame),
+		count("missing", run.Missing), count("left", run.Left),
+	}
+}
+
+func runsPause(s *session) *cobra.Command {
+	return runVerb(s, "pause", "Keep a redrive from moving anything more, until it is resumed",
+		"What is on its way is finished, which takes up to a second or two. Its messages still belong to the run.",
+		func(ctx context.Context, d *deadletter.DeadLetters, r runChange) error {
+			return d.PauseRun(ctx, r.run.ID, r.who, r.reason)
+		})
+}
+
+func runsCancel(s *session) *cobra.Command {
+	return runVerb(s, "cancel", "End a redrive for good; what it has moved stays moved",
+		"The messages that it has not moved stay in the dead-letter queue, and are free for another run.",
+		func(ctx context.Context, d *deadletter.DeadLetters, r runChange) error {
+			return d.CancelRun(ctx, r.run.ID, r.who, r.reason)
+		})
+}
+
+func runsResume(s *session) *cobra.Command {
+	failures := -1
+	var cmd *cobra.Command
+	cmd = runVerb(s, "resume", "Go on with a redrive that was paused or stopped, or whose process has gone",
+		"It goes on in this process, like `surefoot dlq redrive`. A run that stopped for its failures stops again at once, unless --max-failures\n"+
+			"allows more; a negative number takes the limit away.",
+		func(ctx context.Context, d *deadletter.DeadLetters, r runChange) error {
+			request := deadletter.DriveRequest{Run: r.run.ID, Who: r.who}
+			if cmd.Flags().Changed("max-failures") {
+				request.MaxFailures = &failures
+			}
+			return s.drive(ctx, d, request, r.run.State)
+		})
+	cmd.Flags().IntVar(&failures, "max-failures", -1, "stop when more than this have come back with the same failure, all that came before included; default that of the run")
+	return cmd
+}
+
+// runChange is what a verb of a run works on.
+type runChange struct {
+	run         deadletter.Run
+	who, reason string
+}
+
+func runVerb(s *session, verb, short, long string, do func(context.Context, *deadletter.DeadLetters, runChange) error) *cobra.Command {
+	reason := ""
+	cmd := &cobra.Command{
+		Use: verb + " RUN", Short: short, Long: short + ". " + long, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := runID(args[0])
+			if err != nil {
+				return err
+			}
+			d, who, err := s.deadLetters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			run, err := d.GetRun(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			if s.dryRun {
+				s.note("would %s run %s of %s: %s, %d of %d moved", verb, id, run.Queue, run.State, run.Moved, run.Chosen)
+				return nil
+			}
+			target := fmt.Sprintf("run %s of %s, with %d pending", id, run.Queue, run.Pending)
+			if err := s.confirm(cmd.Context(), question{Verb: verb, Count: 1, Target: target}); err != nil {
+				return err
+			}
+			return badRequest(do(cmd.Context(), d, runChange{run: run, who: who, reason: strings.TrimSpace(reason)}))
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit")
+	s.changeFlags(cmd)
+	s.outputFlag(cmd)
+	return cmd
+}
