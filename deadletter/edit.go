@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -371,7 +372,7 @@ func membersOf(v any) map[string]any {
 	case []any:
 		members := make(map[string]any, len(v))
 		for i, item := range v {
-			members[fmt.Sprint(i)] = item
+			members[strconv.Itoa(i)] = item
 		}
 		return members
 	}
