@@ -242,4 +242,69 @@ var all = []guard{
 		from: "WHERE t.{key} = $3::text::{keytype} AND ` + stuckSQL + `\nRETURNING", to: "WHERE t.{key} = $3::text::{keytype} AND $1::text[] IS NOT NULL AND $2::interval IS NOT NULL\nRETURNING",
 		pkg: "watchdog", test: "TestLimitIsLookedAtAgainBeforeTheChange",
 	},
+	{
+		name: "a pending request is not forgotten", file: "resilience/idempotency/clean.go",
+		from: " AND NOT pending ORDER", to: " ORDER",
+		pkg: "resilience/idempotency", test: "TestKeysAreForgottenAfterTheirRetentionUnlessTheyArePending",
+	},
+	{
+		name: "another request under a key is refused", file: "resilience/idempotency/flight.go",
+		from: "if err == nil && out.hash != in.hash {", to: "if false {",
+		pkg: "resilience/idempotency", test: "TestAnotherRequestUnderTheKeyIsRefused",
+	},
+	{
+		name: "a request commits only the transaction that it was given", file: "resilience/idempotency/transaction.go",
+		from: " AND xmin = pg_current_xact_id()::xid", to: "",
+		pkg: "resilience/idempotency", test: "TestTheTransactionIsTheStores",
+	},
+	{
+		name: "a commit that was not answered is pending", file: "resilience/idempotency/transaction.go",
+		from: "\t\tif in.unknown != nil {\n", to: "\t\tif false {\n",
+		pkg: "resilience/idempotency", test: "TestACommitWithoutAnAnswerIsPendingAndThenFound",
+	},
+	{
+		name: "an outcome is written once", file: "resilience/idempotency/transaction.go",
+		from: " FOR UPDATE`", to: "`",
+		pkg: "resilience/idempotency", test: "TestAnOutcomeIsWrittenOnce",
+	},
+	{
+		name: "what may have had its effect is not asked for again", file: "resilience/idempotency/handler.go",
+		from: "\tif out.replayed {\n", to: "\tif false {\n",
+		pkg: "resilience/idempotency", test: "TestAnUnknownOutcomeStaysPendingUntilItIsResolved",
+	},
+	{
+		name: "tries of one key hold one connection", file: "resilience/idempotency/flight.go",
+		from: "; under {", to: "; under && false {",
+		pkg: "resilience/idempotency", test: "TestManyTriesOfOneKeyHoldOneConnection",
+	},
+	{
+		name: "a bucket is forgotten only when it is full", file: "resilience/httpserver/ratelimit.go",
+		from: "\tif now.Sub(b.used) < l.idle {", to: "\tif false {",
+		pkg: "resilience/httpserver", test: "TestMemoryIsBoundedForAnyNumberOfClients",
+	},
+	{
+		name: "a header makes nobody another client", file: "resilience/httpserver/client.go",
+		from: "err != nil || !trusted(peer.Addr().Unmap())", to: "err != nil",
+		pkg: "resilience/httpserver", test: "TestAClientIsItsAddressUnlessToldOtherwise",
+	},
+	{
+		name: "half an answer is cut", file: "resilience/httpserver/problem.go",
+		from: "\t\t\tpanic(http.ErrAbortHandler)\n", to: "",
+		pkg: "resilience/httpserver", test: "TestAFailureInTheMiddleOfAnAnswerCutsIt",
+	},
+	{
+		name: "a confirm is told after the return before it", file: "internal/rabbit/tap.go",
+		from: "\tt.cutter.cut(p[:n], t.show)\n", to: "\tt.cutter.cut(p[:n], t.show)\n\tt.tell()\n",
+		pkg: "internal/rabbit", test: "TestATapTellsWhenTheLibraryAsksForMore",
+	},
+	{
+		name: "nothing is written to a channel that is closed", file: "internal/rabbit/coalesce.go",
+		from: "; over {", to: "; over && false {",
+		pkg: "internal/rabbit", test: "TestPublishesGoBetweenTheLibrarysFrames",
+	},
+	{
+		name: "statistics choose no plan of the relay", file: "relay/planned.go",
+		from: "\tbatch.Queue(genericPlan)\n", to: "\tbatch.Queue(\"select 1\")\n",
+		pkg: "relay", test: "TestHotStatementsKeepTheirGenericPlan",
+	},
 }

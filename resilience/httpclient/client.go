@@ -235,6 +235,9 @@ func (c *Client) refusal(r *http.Request, resp *http.Response) error {
 	if asked || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
 		e.After = resilience.RetryAfterOf(resp.Header, time.Now())
 	}
+	if e.pending() {
+		return resilience.RetryAfter(&PendingError{e}, resilience.RetryAfterOf(resp.Header, time.Now()))
+	}
 	return e
 }
 

@@ -200,6 +200,40 @@ func TestAnAnswerIsAnErrorWithItsBody(t *testing.T) {
 	require.Equal(t, policy.Closed, p.State())
 }
 
+// An earlier try with the same key may still be under way: that is asked again, and if it stays so the outcome is unknown.
+func TestAPendingKeyIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		pending int
+		effect  policy.Effect
+	}{
+		"until it is known":   {pending: 1},
+		"as often as allowed": {pending: 3, effect: policy.EffectUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got seen
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if got.add(r) <= tt.pending {
+					w.Header().Set("Retry-After", "1")
+					w.WriteHeader(http.StatusConflict)
+					_, _ = w.Write([]byte(`{"code":"IDEMPOTENCY_PENDING"}`))
+				}
+			})
+			client, _ := newClient(t, resilience.Settings{Retry: resilience.Retry{Attempts: 3}}, httpclient.Options{})
+			err := send(client, request(t.Context(), t, http.MethodPost, url, "{}", "k"))
+			require.Len(t, got.all(), min(tt.pending+1, 3))
+			if tt.effect == "" {
+				require.NoError(t, err)
+				return
+			}
+			_, pending := errors.AsType[*httpclient.PendingError](err)
+			require.True(t, pending)
+			require.Equal(t, tt.effect, failureOf(t, err).Effect)
+		})
+	}
+}
+
 func TestAnAnswerOverTheLimitIsToldAsWhatItIs(t *testing.T) {
 	t.Parallel()
 	var got seen

@@ -1,10 +1,12 @@
 package httpclient
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
 
@@ -30,6 +32,24 @@ func (e *ResponseError) StatusCode() int { return e.Status }
 
 // RetryAfter returns After.
 func (e *ResponseError) RetryAfter() time.Duration { return e.After }
+
+// pending says whether the server does not know yet what became of a request with this key: the one 409 that is worth another try.
+func (e *ResponseError) pending() bool {
+	var problem struct {
+		Code resilience.Code `json:"code"`
+	}
+	return e.Status == http.StatusConflict && json.Unmarshal(e.Body, &problem) == nil && problem.Code == resilience.CodeIdempotencyPending
+}
+
+// PendingError is a 409 with the code IDEMPOTENCY_PENDING: an earlier try with the same key is still under way, or its outcome is unknown. It is
+// transient, and as long as it is the answer nobody knows whether the request has had its effect.
+type PendingError struct{ *ResponseError }
+
+// Unwrap returns the answer.
+func (e *PendingError) Unwrap() error { return e.ResponseError }
+
+// Effect says that the request may have had one.
+func (e *PendingError) Effect() policy.Effect { return policy.EffectUnknown }
 
 // TooLargeError is a success whose body is over the limit: what it says is lost, and trying again would not help.
 type TooLargeError struct {
