@@ -58,6 +58,7 @@ type harness struct {
 	processes map[string][]*process // by the first part of a fault point's name
 	moved     *move                 // the database went back in time
 	amqpURL   string                // of the processes
+	patience  time.Duration         // for what is under way to come through when all is well again
 }
 
 func newHarness(t *testing.T, seed uint64) *harness {
@@ -80,7 +81,7 @@ func newHarnessBy(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP,
 // newHarnessOf builds the programs in another way.
 func newHarnessOf(t *testing.T, seed uint64, db testkit.DB, broker testkit.AMQP, amqpURL string, build func(t testing.TB, path string) string) *harness {
 	t.Helper()
-	h := &harness{db: db, broker: broker, amqpURL: amqpURL, build: build, surefoot: build(t, "./cmd/surefoot"), dir: t.TempDir()}
+	h := &harness{db: db, broker: broker, amqpURL: amqpURL, patience: 2 * time.Minute, build: build, surefoot: build(t, "./cmd/surefoot"), dir: t.TempDir()}
 	h.cancelled = filepath.Join(h.dir, "cancelled.txt")
 	require.NoError(t, os.WriteFile(h.cancelled, nil, 0o600))
 	text := fmt.Sprintf(config, h.cancelled, h.db.Schema)
@@ -209,7 +210,7 @@ func (h *harness) sequence(t *testing.T, d amqp.Delivery) int64 {
 func (h *harness) finish(t *testing.T) {
 	t.Helper()
 	require.NoError(t, h.load.end())
-	h.settled(t, 2*time.Minute, func() string { return h.pendingBut(t, "poison", "lethal") })
+	h.settled(t, h.patience, func() string { return h.pendingBut(t, "poison", "lethal") })
 	require.Zero(t, h.ready(t, "crash.echo.dlq"), "nothing of the echo fails by itself")
 	h.accountPlaces(t)
 	_, err := h.db.Pool.Exec(t.Context(), "INSERT INTO "+h.db.Schema+".crash_mended DEFAULT VALUES")

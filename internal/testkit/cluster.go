@@ -100,13 +100,30 @@ func (c *Cluster) Leader(t testing.TB, queue string) int {
 // Complete waits until all members of a quorum queue are online.
 func (c *Cluster) Complete(t testing.TB, queue string) {
 	t.Helper()
-	EventuallyNil(t, 2*time.Minute, "all members of "+queue, func() error {
-		q, err := c.queue(t, queue)
-		if err == nil && len(q.Online) != len(c.nodes) {
-			err = fmt.Errorf("only %v are online", q.Online)
+	EventuallyNil(t, 2*time.Minute, "all members of "+queue, func() error { return c.complete(t, queue) })
+}
+
+// CompleteOrRestart waits until all members of a quorum queue are online, and after a minute restarts the node, as its operator would.
+func (c *Cluster) CompleteOrRestart(t testing.TB, queue string, node int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(pollInterval) {
+		if c.complete(t, queue) == nil {
+			return
 		}
-		return err
-	})
+	}
+	t.Logf("node %d does not come back by itself, and is restarted", node)
+	c.Kill(t, node) // it may not obey
+	c.Start(t, node)
+	c.Complete(t, queue)
+}
+
+func (c *Cluster) complete(t testing.TB, queue string) error {
+	t.Helper()
+	q, err := c.queue(t, queue)
+	if err == nil && len(q.Online) != len(c.nodes) {
+		err = fmt.Errorf("only %v are online", q.Online)
+	}
+	return err
 }
 
 type quorum struct {
