@@ -55,6 +55,6 @@ CREATE TABLE @schema@.dlq_run_letters (
     PRIMARY KEY (run, key)
 );
 CREATE INDEX dlq_run_letters_pending ON @schema@.dlq_run_letters (run, seq) WHERE state = 'pending';
-CREATE INDEX dlq_run_letters_failed ON @schema@.dlq_run_letters (run) WHERE state = 'failed';
+CREATE INDEX dlq_run_letters_unmoved ON @schema@.dlq_run_letters (run) WHERE state IN ('failed', 'left', 'missing');
 CREATE INDEX dlq_run_letters_wave ON @schema@.dlq_run_letters (run, wave);
 CREATE INDEX dlq_run_letters_key ON @schema@.dlq_run_letters (key);
