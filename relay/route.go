@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -324,6 +325,26 @@ func (s *lanes) expire(now time.Time) {
 			s.stop(t, errReturnedAgain, now) // nothing came after them that could tell
 		}
 	}
+}
+
+// patienceForConfirms is after how many times the confirm timeout a confirm is taken to be lost.
+const patienceForConfirms = 4
+
+// errUnanswered ends a connection: its rows are published again on the next. A broker whose queue has lost its leader without a word may never
+// answer what it was given before, and the channel stands still with it.
+var errUnanswered = errors.New("relay: the broker has not confirmed a message for several times the confirm timeout; connecting anew")
+
+// unanswered reports whether the confirm of a row is so late that it will not come on this channel.
+func (s *lanes) unanswered(now time.Time) bool {
+	if s.overdue == 0 {
+		return false
+	}
+	for _, r := range s.rows {
+		if r.place == placeFlying && r.overdue && now.Sub(r.sentAt) > patienceForConfirms*s.confirm {
+			return true
+		}
+	}
+	return false
 }
 
 // expireRows looks at all that flies, and notes when to look again: not before the oldest of them is late.

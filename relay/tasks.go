@@ -217,6 +217,9 @@ func (s *shard) timed(ctx context.Context, now time.Time) {
 		s.expireAt = now.Add(min(time.Second, s.lanes.confirm/2))
 		if blocked, _ := s.current.conn.Blocked(); !blocked {
 			s.lanes.expire(now)
+			if s.lanes.unanswered(now) {
+				s.current.conn.Abort(errUnanswered)
+			}
 		}
 	}
 	if now.After(s.armAt) {

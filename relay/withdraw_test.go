@@ -135,6 +135,22 @@ func TestARouteThatALateConfirmOpenedIsProbedAgain(t *testing.T) {
 	require.NotNil(t, b.next(b.now))
 }
 
+// What the broker does not answer for long is published again on another connection, and not before.
+func TestAConfirmThatNeverComesIsGivenUp(t *testing.T) {
+	t.Parallel()
+	b := newLaneBench()
+	b.read("", 1)
+	r := b.fly()
+	late := r.sentAt.Add(b.confirm)
+	b.expire(late)
+	require.Equal(t, 1, b.overdue)
+	require.False(t, b.unanswered(late))
+	later := r.sentAt.Add(patienceForConfirms*b.confirm + time.Second)
+	require.True(t, b.unanswered(later))
+	b.lost(false)
+	require.False(t, b.unanswered(later))
+}
+
 // A discard whose answer was lost is carried out again, and finds that it was done.
 func TestADiscardWithALostAnswerIsDoneOnce(t *testing.T) {
 	t.Parallel()
