@@ -21,7 +21,7 @@ import (
 // Bounds of a run.
 const (
 	maxRamp    = 20
-	maxWave    = 20_000 // letters of one wave, so that memory does not grow with the run
+	maxWave    = 100_000 // letters of one wave: some 20 MiB; each wave costs a walk over all that stays
 	planBatch  = 500
 	minSettle  = time.Second
 	maxSettle  = 7 * 24 * time.Hour

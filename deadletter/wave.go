@@ -57,6 +57,10 @@ func (w *wave) through(l *waveLetter) {
 		return
 	}
 	key := l.orderKey.UUID
+	if ahead := w.ahead[key]; len(ahead) > 0 && ahead[0] == l.seq {
+		w.ahead[key] = ahead[1:]
+		return
+	}
 	w.ahead[key] = slices.DeleteFunc(w.ahead[key], func(seq int32) bool { return seq == l.seq })
 }
 
