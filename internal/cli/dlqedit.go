@@ -95,7 +95,7 @@ func (e *letterEditor) changes() error {
 	if e.body == "" {
 		return nil
 	}
-	source := io.Reader(e.session.env.Stdin)
+	source := e.session.env.Stdin
 	if e.body == "-" {
 		if !e.session.yes && !e.session.dryRun {
 			return usageErrorf("give --yes, or a file", "stdin cannot hold both the body and an answer")
@@ -105,7 +105,7 @@ func (e *letterEditor) changes() error {
 		if err != nil {
 			return fmt.Errorf("read the new body: %w", err)
 		}
-		defer file.Close() //nolint:errcheck // it was only read
+		defer file.Close()
 		source = file
 	}
 	body, err := io.ReadAll(io.LimitReader(source, maxEditedBody+1))
