@@ -171,6 +171,12 @@ func main() { _ = example }
 
 func example(ctx context.Context, tx pgx.Tx, pool *pgxpool.Pool, orderID, amqpURL string, body []byte) error {
 ` + block[1] + "\treturn err\n}\n"
+	compiles(t, program)
+}
+
+// compiles builds a program of package main in the module.
+func compiles(t *testing.T, program string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, file)

@@ -3,8 +3,6 @@ package docs_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -60,12 +58,7 @@ func serve(ctx context.Context, pool *pgxpool.Pool, logger zerolog.Logger, regis
 func steps(mux *http.ServeMux, store *idempotency.Store) {
 ` + blocks[1][1] + `}
 `
-	file := filepath.Join(t.TempDir(), "main.go")
-	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, file)
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	compiles(t, program)
 }
 
 // The table of codes has each of them, with its status, and none else.

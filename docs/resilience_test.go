@@ -2,8 +2,6 @@ package docs_test
 
 import (
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -43,12 +41,7 @@ func reserve(ctx context.Context, logger zerolog.Logger, registry prometheus.Reg
 ` + blocks[0][1] + `	return nil
 }
 `
-	file := filepath.Join(t.TempDir(), "main.go")
-	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, file)
-	build.Dir = ".."
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	compiles(t, program)
 }
 
 // The limits that the document recommends are valid, and do what they seem to.
