@@ -58,8 +58,8 @@ func TestEveryBenchmarkMeasuresItsArmsAndLeavesNothing(t *testing.T) {
 		arms   []string
 		figure string
 	}{
-		"relay":          {bench.Relay, nil, []string{"bare publisher", "relay"}, "relay / bare publisher"},
-		"relay, held":    {bench.Relay, func(o *bench.Options) { o.Held, o.Rounds = bench.HeldSnapshot, 2 }, []string{"bare publisher", "relay"}, "relay, last round / first"},
+		"relay":          {bench.Relay, func(o *bench.Options) { o.Rows = 3000 }, []string{"bare publisher", "relay"}, "relay / bare publisher"},
+		"relay, held":    {bench.Relay, func(o *bench.Options) { o.Held, o.Rounds, o.Rows = bench.HeldSnapshot, 2, 3000 }, []string{"bare publisher", "relay"}, "relay, last round / first"},
 		"relay, backlog": {bench.Relay, func(o *bench.Options) { o.Backlog, o.Window = 2000, 2*time.Second }, []string{"relay", "relay with backlog"}, "relay with backlog / relay"},
 		"relay, steady":  {bench.Relay, func(o *bench.Options) { o.Steady, o.For = 100, 3*time.Second }, []string{"relay"}, "WAL per message, insert and settle"},
 		"consume":        {bench.Consume, nil, []string{"bare with row", "inbox", "batch", "bare", "plain", "inbox, prefetch 1000"}, "inbox / bare with row"},

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
@@ -210,32 +209,17 @@ func TestDLQRedrivePartly(t *testing.T) {
 	require.Equal(t, []int{2, 2}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
 }
 
-// What the runbook says of filters and of the audit holds.
-func TestTheRunbooksFiltersAndStatements(t *testing.T) {
+// What the runbook says of filters holds.
+func TestTheRunbooksFilters(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/runbooks/dlq.md")
 	require.NoError(t, err)
 	filters := regexp.MustCompile("(?s)((?:`--[a-z-]+`(?:,| and)?\\s)+)choose messages").FindSubmatch(text)
 	require.NotEmpty(t, filters)
 	for _, flag := range regexp.MustCompile(`--[a-z-]+`).FindAllString(string(filters[1]), -1) {
-		for verb, has := range map[string]bool{"ls": false, "show": true, "redrive": true, "discard": true} {
-			require.Equal(t, has, strings.Contains(run(t, env(""), "dlq", verb, "--help").stdout, flag+" "), "dlq %s %s", verb, flag)
+		for _, verb := range []string{"ls", "show", "redrive", "discard"} {
+			require.Contains(t, run(t, env(""), "dlq", verb, "--help").stdout, flag+" ", "dlq %s", verb)
 		}
-	}
-	s := newDLQStage(t)
-	s.letter("one", "order.paid", "x")
-	redriven := s.run("redrive", "--queue", "orders.saga", "--yes", "-o", "name")
-	require.Zero(t, redriven.code, redriven.stderr)
-	for key, value := range map[string]string{"operation = 'RUN'": strings.TrimSpace(redriven.stdout), "message_id = 'ID'": "one"} {
-		sql := regexp.MustCompile("SELECT [^`]*WHERE " + key + "[^`\n]*").Find(text)
-		require.NotEmpty(t, sql, key)
-		column, placeholder, _ := strings.Cut(key, " = ")
-		filled := strings.NewReplacer("surefoot.", s.db.Schema+".", placeholder, "'"+value+"'").Replace(string(sql))
-		rows, err := s.db.Pool.Query(t.Context(), filled)
-		require.NoError(t, err, filled)
-		found, err := pgx.CollectRows(rows, pgx.RowToMap)
-		require.NoError(t, err)
-		require.NotEmpty(t, found, column)
 	}
 }
 
