@@ -12,7 +12,7 @@ import (
 const readTimeout = 20 * time.Second
 
 // reader joins what the shards ask for into one statement. It reads at once when a shard knows of more, else
-// after a wait that doubles from PollMin to PollMax while nothing comes, and when it is woken.
+// after PollMin until nothing has come for PollMax; then after a wait that doubles up to that, and when it is woken.
 type reader struct {
 	pool             *pgxpool.Pool
 	sql              string
@@ -25,6 +25,7 @@ type reader struct {
 
 	pending map[int16]ask
 	wait    time.Duration
+	came    time.Time // when rows came last
 }
 
 func newReader(o Options, m *metrics) *reader {
@@ -120,14 +121,18 @@ func (r *reader) readAll(ctx context.Context) {
 
 // pace chooses the next wait, and lets the doorbell be heard before it becomes long.
 func (r *reader) pace(ctx context.Context, found int, err error) {
-	if err != nil || found > 0 {
-		r.wait = r.pollMin
-		if err != nil {
-			r.wait = r.pollMax
-		}
-		if found > 0 && r.bell != nil {
+	switch {
+	case err != nil:
+		r.wait = r.pollMax
+		return
+	case found > 0:
+		r.wait, r.came = r.pollMin, time.Now()
+		if r.bell != nil {
 			r.bell.silence(ctx)
 		}
+		return
+	case time.Since(r.came) < r.pollMax: // at a low rate the next row is not far
+		r.wait = r.pollMin
 		return
 	}
 	r.wait = min(2*r.wait, r.pollMax)
