@@ -74,7 +74,7 @@ type Options struct {
 	Backoff time.Duration
 	// OnPoison is Strict or Skip. Default: Strict.
 	OnPoison OnPoison
-	// PollMin is the wait between reads while rows come. Default: 2 ms.
+	// PollMin is the wait between reads until nothing has come for PollMax. Default: 2 ms.
 	PollMin time.Duration
 	// PollMax is the wait between reads when idle. Default: 100 ms.
 	PollMax time.Duration
