@@ -102,7 +102,7 @@ type Relay struct {
 	Window int `yaml:"window"`
 	// WindowBytes is the most unconfirmed bytes per shard. Default 16MiB.
 	WindowBytes Size `yaml:"window_bytes"`
-	// PollMin is the wait between reads while rows come. Default 2ms.
+	// PollMin is the wait between reads until nothing has come for PollMax. Default 2ms.
 	PollMin time.Duration `yaml:"poll_min"`
 	// PollMax is the wait between reads when idle. Default 100ms.
 	PollMax time.Duration `yaml:"poll_max"`
