@@ -55,7 +55,7 @@ func (w *Watchdog) cycle(stop, work context.Context) ([]Result, error) {
 		}
 	}
 	if stop.Err() == nil {
-		faults = append(faults, w.expireFailures(work))
+		faults = append(faults, w.expireFailures(work), w.expireHolds(work))
 	}
 	w.metrics.seconds.Observe(time.Since(began).Seconds())
 	err := errors.Join(faults...)
@@ -163,7 +163,7 @@ func (w *Watchdog) report(r *compiled, out outcome) {
 func (w *Watchdog) measure(ctx context.Context, r *compiled) error {
 	var overdue, failing int64
 	var oldest float64
-	if err := w.options.Pool.QueryRow(ctx, r.count, r.Stuck, r.Limit, countLimit).Scan(&overdue, &oldest); err != nil {
+	if err := w.options.Pool.QueryRow(ctx, r.count, r.Stuck, r.Limit, countLimit, r.Name).Scan(&overdue, &oldest); err != nil {
 		return fmt.Errorf("count overdue rows: %w", err)
 	}
 	err := w.options.Pool.QueryRow(ctx, countFailingSQL.In(w.options.Schema), r.Name, countLimit).Scan(&failing)

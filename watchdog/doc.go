@@ -10,6 +10,8 @@
 //     cancel; one that comes later finds the new status, if its own UPDATE is guarded by the status it expects;
 //   - a row that fails is recorded with the time of its next try and left out until then. Rows without a
 //     failure always come first, so failing ones cannot starve them;
+//   - what an operator holds ([Watchdog.Extend], [Watchdog.Skip]) is left alone, also when the hold commits between the claim and
+//     the change; a hold is of one stay in the status, and the watched table is not touched for it;
 //   - only the database's clock counts.
 //
 // A row's states, as the watchdog sees them:
@@ -20,6 +22,8 @@
 //	   |   changed by somebody else    |   | next_try (1 min, doubled, at most 1 h)
 //	   '-------------------------------'   |
 //	                          fails -> recorded in watchdog_failures
+//
+//	in time or overdue --Extend, Skip--> held --time is over, Lift--> as before
 //
 // Names of tables and columns come from configuration: they are quoted, never pasted.
 package watchdog

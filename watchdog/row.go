@@ -72,7 +72,7 @@ func (w *Watchdog) cancel(ctx context.Context, tx pgx.Tx, r *compiled, row claim
 }
 
 func (w *Watchdog) change(ctx context.Context, tx pgx.Tx, r *compiled, row claimed) (status, columns string, err error) {
-	rows, err := tx.Query(ctx, r.change, r.Stuck, r.Limit, row.Key, r.NewStatus, r.Reason, r.fields)
+	rows, err := tx.Query(ctx, r.change, r.Stuck, r.changeLimit, row.Key, r.NewStatus, r.Reason, r.fields, r.Name)
 	if err != nil {
 		return "", "", fmt.Errorf("change row: %w", err)
 	}
@@ -97,10 +97,10 @@ func (w *Watchdog) change(ctx context.Context, tx pgx.Tx, r *compiled, row claim
 	return all[0].Status, all[0].Columns, nil
 }
 
-// explainMiss tells a row that somebody else changed (nil) from one that refuses to be changed.
+// explainMiss tells a row that somebody else changed or holds (nil) from one that refuses to be changed.
 func (w *Watchdog) explainMiss(ctx context.Context, tx pgx.Tx, r *compiled, row claimed) error {
 	var still bool
-	if err := tx.QueryRow(ctx, r.stillStuck, r.Stuck, r.Limit, row.Key).Scan(&still); err != nil {
+	if err := tx.QueryRow(ctx, r.stillStuck, r.Stuck, r.changeLimit, row.Key, r.Name).Scan(&still); err != nil {
 		return fmt.Errorf("look at the row again: %w", err)
 	}
 	if still {

@@ -129,6 +129,9 @@ func (s *session) operator() (string, error) {
 	return who, nil
 }
 
+// origin is from where somebody acts, for the audit.
+func (s *session) origin() string { return "surefoot " + s.build().Version + " on " + s.env.Host }
+
 // note tells the person at the terminal something that is not data.
 func (s *session) note(format string, args ...any) {
 	fmt.Fprintln(s.env.Stderr, EscapeBlock(fmt.Sprintf(format, args...), maxErrorText))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +13,8 @@ import (
 
 func watchdogCommand(s *session) *cobra.Command {
 	run := roleCommand(s, "Watch until stopped: one cycle at once and one each watchdog.interval", need{database: true}, "watchdog")
-	return noun("watchdog", "End sagas that got stuck in one status", run, watchdogOnce(s), watchdogList(s))
+	return noun("watchdog", "End sagas that got stuck in one status", run, watchdogOnce(s), watchdogList(s),
+		watchdogExtend(s), watchdogCancel(s), watchdogSkip(s))
 }
 
 // watchdog makes one for a command, which logs to stderr.
@@ -46,7 +46,8 @@ func watchdogOnce(s *session) *cobra.Command {
 				return err
 			}
 			if s.dryRun {
-				return s.listOverdue(cmd.Context(), w, defaultOverdue)
+				due := watchdog.Filter{States: overdue, Limit: defaultSagas}
+				return s.listSagas(cmd.Context(), w, due)
 			}
 			if _, err := w.Check(cmd.Context()); err != nil { // before any row is changed
 				return err
@@ -89,55 +90,4 @@ func cycleResults(results []watchdog.Result) listing[watchdog.Result] {
 			{"MORE", func(r watchdog.Result) string { return strconv.FormatBool(r.More) }},
 		},
 	}
-}
-
-const (
-	defaultOverdue = 100
-	maxOverdue     = 10_000
-)
-
-func watchdogList(s *session) *cobra.Command {
-	limit := defaultOverdue
-	cmd := &cobra.Command{
-		Use: "ls", Short: "List rows that are over their limit, with what kept them from being changed", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			w, err := s.watchdog(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return s.listOverdue(cmd.Context(), w, limit)
-		},
-	}
-	boundFlag(cmd.Flags(), &limit, "limit", maxOverdue, fmt.Sprintf("the most rows of each rule, oldest first, from 1 to %d", maxOverdue))
-	s.outputFlag(cmd)
-	return cmd
-}
-
-func (s *session) listOverdue(ctx context.Context, w *watchdog.Watchdog, limit int) error {
-	rows, err := w.List(ctx, limit)
-	if err != nil {
-		return fmt.Errorf("list overdue rows: %w", err)
-	}
-	return render(s, listing[watchdog.Overdue]{
-		Items: rows,
-		Empty: "nothing is overdue",
-		Name:  func(o watchdog.Overdue) string { return o.Key },
-		Columns: []column[watchdog.Overdue]{
-			{"RULE", func(o watchdog.Overdue) string { return o.Rule }},
-			{"KEY", func(o watchdog.Overdue) string { return o.Key }},
-			{"STATUS", func(o watchdog.Overdue) string { return o.Status }},
-			{"SINCE", func(o watchdog.Overdue) string { return o.Since.UTC().Format(time.RFC3339) }},
-			{"OVER", func(o watchdog.Overdue) string { return o.Over.Round(time.Second).String() }},
-			{"TRIES", func(o watchdog.Overdue) string { return strconv.Itoa(o.Tries) }},
-			{"NEXT TRY", func(o watchdog.Overdue) string { return nextTry(o) }},
-			{"ERROR", func(o watchdog.Overdue) string { return o.Error }},
-		},
-	})
-}
-
-func nextTry(o watchdog.Overdue) string {
-	if o.NextTry == nil {
-		return ""
-	}
-	return o.NextTry.UTC().Format(time.RFC3339)
 }

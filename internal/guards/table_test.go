@@ -239,8 +239,14 @@ var all = []guard{
 	},
 	{
 		name: "the watchdog looks at the row again before the change", file: "watchdog/compiled.go",
-		from: "WHERE t.{key} = $3::text::{keytype} AND ` + stuckSQL + `\nRETURNING", to: "WHERE t.{key} = $3::text::{keytype} AND $1::text[] IS NOT NULL AND $2::interval IS NOT NULL\nRETURNING",
-		pkg: "watchdog", test: "TestLimitIsLookedAtAgainBeforeTheChange",
+		from: "WHERE t.{key} = $3::text::{keytype} AND ` + stuckSQL + ` AND ` + freeSQL + `\nRETURNING",
+		to:   "WHERE t.{key} = $3::text::{keytype} AND $1::text[] IS NOT NULL AND $2::interval IS NOT NULL AND ` + freeSQL + `\nRETURNING",
+		pkg:  "watchdog", test: "TestLimitIsLookedAtAgainBeforeTheChange",
+	},
+	{
+		name: "the watchdog looks for an operator's hold again before the change", file: "watchdog/compiled.go",
+		from: " AND ` + freeSQL + `\nRETURNING", to: " AND $7::text IS NOT NULL\nRETURNING",
+		pkg: "watchdog", test: "TestAHoldIsLookedAtAgainBeforeTheChange",
 	},
 	{
 		name: "a pending request is not forgotten", file: "resilience/idempotency/clean.go",
