@@ -31,26 +31,16 @@ func (s *Store) Handle(h Handler) http.Handler { return s.HandleSteps(Steps{Star
 type Prepare func(ctx context.Context, r *http.Request) (Handler, error)
 
 // HandlePrepared serves requests that need something from elsewhere first. It costs one query more than Handle.
-func (s *Store) HandlePrepared(prepare Prepare) http.Handler {
-	return s.serve(func(ctx context.Context, in *request) (outcome, error) {
-		out, err := s.find(ctx, s.options.Pool, s.sql.find, in)
-		if !errors.Is(err, errGone) {
-			return out, err
-		}
-		h, err := prepare(ctx, in.again())
-		if err != nil {
-			return outcome{}, err
-		}
-		return s.start(ctx, in, h)
-	})
-}
+func (s *Store) HandlePrepared(prepare Prepare) http.Handler { return s.HandleSteps(Steps{Prepare: prepare}) }
 
 // Steps serve a request that must ask another service between two transactions. Nothing of that service is ever asked twice
 // by them: after a crash in between the request is pending, and stays so until its outcome has been learned.
 type Steps struct {
 	// Start writes down, durably, what is about to be asked, in a first transaction, and returns the answer for as long as the
-	// outcome is not known, with Pending. An answer without Pending is final, and nothing is asked. Required.
+	// outcome is not known, with Pending. An answer without Pending is final, and nothing is asked. Required, or Prepare.
 	Start Handler
+	// Prepare returns the Start of a request that needs something from elsewhere first. Default: Start is it.
+	Prepare Prepare
 	// Ask asks the other service, without a transaction and with a key of its own, and returns what follows from its answer.
 	// An error says that the outcome is not known: the pending answer is given. A refusal that certainly had no effect is an
 	// outcome too; see [Answer.Forget]. Its context ends when the client goes away.
@@ -86,7 +76,7 @@ func (s *Store) serve(work func(ctx context.Context, in *request) (outcome, erro
 }
 
 func (s *Store) steps(ctx context.Context, in *request, steps Steps) (outcome, error) {
-	out, err := s.start(ctx, in, steps.Start)
+	out, err := s.first(ctx, in, steps)
 	if err != nil || !out.pending || out.hash != in.hash {
 		return out, err
 	}
@@ -107,6 +97,22 @@ func (s *Store) steps(ctx context.Context, in *request, steps Steps) (outcome, e
 	s.options.Logger.Warn().Err(err).Str(telemetry.FieldRequestID, message.RequestIDFrom(ctx)).Str(telemetry.FieldErrorClass, string(resilience.ClassifyIn(ctx, nil, err))).
 		Msg("outcome not known, answered as pending")
 	return out, nil
+}
+
+// first is the start, or what is remembered of it.
+func (s *Store) first(ctx context.Context, in *request, steps Steps) (outcome, error) {
+	if steps.Prepare == nil {
+		return s.start(ctx, in, steps.Start)
+	}
+	out, err := s.find(ctx, s.options.Pool, s.sql.find, in)
+	if !errors.Is(err, errGone) {
+		return out, err
+	}
+	start, err := steps.Prepare(ctx, in.again())
+	if err != nil {
+		return outcome{}, err
+	}
+	return s.start(ctx, in, start)
 }
 
 var (

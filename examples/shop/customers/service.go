@@ -17,6 +17,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
+	"github.com/surefoot-mq/surefoot/examples/shop/web"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
@@ -25,8 +26,8 @@ import (
 // Name of the service and of its schema.
 const Name = "customers"
 
-// HeaderTenant names the shop that asks. Between services it is believed; towards the world it would come from a token.
-const HeaderTenant = "X-Tenant-Id"
+// HeaderTenant names the shop that asks.
+const HeaderTenant = web.HeaderTenant
 
 // Tables of the service.
 const Tables store.SQL = `

@@ -21,7 +21,7 @@ VALUES ($1, $2, 'RELEASED', $3, now(), now()) ON CONFLICT (order_id) DO NOTHING`
 
 	releaseSQL store.SQL = `
 UPDATE @schema@.reservations SET status = 'RELEASED', reason = $2, ended_at = now()
-WHERE order_id = $1 AND status = ANY ($3)`
+WHERE order_id = $1 AND tenant = $4 AND status = ANY ($3)`
 
 	lockLinesSQL store.SQL = `
 SELECT FROM @schema@.stock WHERE sku IN (SELECT sku FROM @schema@.reservation_lines WHERE order_id = $1) ORDER BY sku FOR UPDATE`
@@ -32,7 +32,7 @@ FROM @schema@.reservation_lines AS l WHERE l.order_id = $1 AND s.sku = l.sku`
 
 	commitSQL store.SQL = `
 UPDATE @schema@.reservations SET status = 'COMMITTED', ended_at = now()
-WHERE order_id = $1 AND status IN ('ACTIVE', 'EXPIRED')`
+WHERE order_id = $1 AND tenant = $2 AND status IN ('ACTIVE', 'EXPIRED')`
 
 	takeAgainSQL store.SQL = `
 UPDATE @schema@.stock AS s SET available = s.available - l.quantity
@@ -42,7 +42,7 @@ FROM @schema@.reservation_lines AS l WHERE l.order_id = $1 AND s.sku = l.sku AND
 
 	recommitSQL store.SQL = `
 UPDATE @schema@.reservations SET status = 'COMMITTED', reason = NULL, ended_at = now()
-WHERE order_id = $1 AND status = 'RELEASED'`
+WHERE order_id = $1 AND tenant = $2 AND status = 'RELEASED'`
 )
 
 func (s *Service) orderCancelled(ctx context.Context, tx pgx.Tx, _ message.Message, e event.OrderCancelled) error {
@@ -63,7 +63,7 @@ func (s *Service) stockExpired(ctx context.Context, tx pgx.Tx, _ message.Message
 
 // release gives back what a reservation holds, once: only the step out of one of the given statuses does it.
 func (s *Service) release(ctx context.Context, tx pgx.Tx, ref event.Ref, reason string, from ...string) error {
-	tag, err := tx.Exec(ctx, releaseSQL.In(s.schema), ref.OrderID, reason, from)
+	tag, err := tx.Exec(ctx, releaseSQL.In(s.schema), ref.OrderID, reason, from, ref.Tenant)
 	if err != nil {
 		return fmt.Errorf("release reservation: %w", err)
 	}
@@ -82,14 +82,14 @@ func (s *Service) release(ctx context.Context, tx pgx.Tx, ref event.Ref, reason 
 // orderConfirmed takes what is held out of stock for good. A reservation that was given back meanwhile is taken
 // again if it can; if not, a person must decide, and the message becomes a dead letter that says so.
 func (s *Service) orderConfirmed(ctx context.Context, tx pgx.Tx, _ message.Message, e event.OrderConfirmed) error {
-	tag, err := tx.Exec(ctx, commitSQL.In(s.schema), e.OrderID)
+	tag, err := tx.Exec(ctx, commitSQL.In(s.schema), e.OrderID, e.Tenant)
 	if err != nil {
 		return fmt.Errorf("commit reservation: %w", err)
 	}
 	if tag.RowsAffected() > 0 {
 		return nil
 	}
-	tag, err = tx.Exec(ctx, recommitSQL.In(s.schema), e.OrderID)
+	tag, err = tx.Exec(ctx, recommitSQL.In(s.schema), e.OrderID, e.Tenant)
 	if err != nil {
 		return fmt.Errorf("commit reservation: %w", err)
 	}

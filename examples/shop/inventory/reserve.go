@@ -27,7 +27,8 @@ UPDATE @schema@.stock AS s SET available = s.available - l.quantity
 FROM unnest($1::text[], $2::integer[]) AS l(sku, quantity) WHERE s.sku = l.sku`
 
 	holdLinesSQL store.SQL = `
-INSERT INTO @schema@.reservation_lines (order_id, sku, quantity) SELECT $1, sku, quantity FROM unnest($2::text[], $3::integer[]) AS l(sku, quantity)`
+INSERT INTO @schema@.reservation_lines (order_id, tenant, sku, quantity)
+SELECT $1, $2, sku, quantity FROM unnest($3::text[], $4::integer[]) AS l(sku, quantity)`
 
 	rejectSQL store.SQL = `UPDATE @schema@.reservations SET status = 'REJECTED', reason = $2, ended_at = now() WHERE order_id = $1`
 )
@@ -35,31 +36,45 @@ INSERT INTO @schema@.reservation_lines (order_id, sku, quantity) SELECT $1, sku,
 // orderCreated holds every line of an order, or none. An order that is known already, be it as cancelled, is
 // left alone.
 func (s *Service) orderCreated(ctx context.Context, tx pgx.Tx, _ message.Message, e event.OrderCreated) error {
-	expires, opened, err := store.One[time.Time](ctx, tx, openSQL.In(s.schema), e.OrderID, e.Tenant, s.hold)
-	if err != nil {
-		return fmt.Errorf("open reservation: %w", err)
-	}
-	if !opened {
-		return nil
-	}
 	wanted := map[string]int{}
 	for _, line := range e.Lines {
 		wanted[line.SKU] += line.Quantity
 	}
-	missing, reason, err := s.missing(ctx, tx, wanted)
+	h, opened, err := s.open(ctx, tx, e.Ref, wanted)
+	if err != nil || !opened {
+		return err
+	}
+	if h.reason != "" {
+		return s.emit(ctx, tx, event.TypeStockRejected, e.OrderID, event.StockRejected{Ref: e.Ref, Reason: h.reason, SKU: h.missing})
+	}
+	return s.emit(ctx, tx, event.TypeStockReserved, e.OrderID, event.StockReserved{Ref: e.Ref, ExpiresAt: h.expires.UTC(), Payment: e.Payment})
+}
+
+// holding is what came of a reservation: a reason when nothing is held.
+type holding struct {
+	expires         time.Time
+	reason, missing string
+}
+
+// open makes a reservation that holds everything, or is rejected; false when the order has one already.
+func (s *Service) open(ctx context.Context, tx pgx.Tx, ref event.Ref, wanted map[string]int) (h holding, opened bool, err error) {
+	h.expires, opened, err = store.One[time.Time](ctx, tx, openSQL.In(s.schema), ref.OrderID, ref.Tenant, s.hold)
 	if err != nil {
-		return err
+		return h, false, fmt.Errorf("open reservation: %w", err)
 	}
-	if reason != "" {
-		if _, err := tx.Exec(ctx, rejectSQL.In(s.schema), e.OrderID, reason); err != nil {
-			return fmt.Errorf("reject reservation: %w", err)
-		}
-		return s.emit(ctx, tx, event.TypeStockRejected, e.OrderID, event.StockRejected{Ref: e.Ref, Reason: reason, SKU: missing})
+	if !opened {
+		return h, false, nil
 	}
-	if err := s.take(ctx, tx, e.OrderID, wanted); err != nil {
-		return err
+	if h.missing, h.reason, err = s.missing(ctx, tx, wanted); err != nil {
+		return h, false, err
 	}
-	return s.emit(ctx, tx, event.TypeStockReserved, e.OrderID, event.StockReserved{Ref: e.Ref, ExpiresAt: expires.UTC(), Payment: e.Payment})
+	if h.reason == "" {
+		return h, true, s.take(ctx, tx, ref, wanted)
+	}
+	if _, err := tx.Exec(ctx, rejectSQL.In(s.schema), ref.OrderID, h.reason); err != nil {
+		return h, false, fmt.Errorf("reject reservation: %w", err)
+	}
+	return h, true, nil
 }
 
 // missing locks the items and names the first of which there is not enough.
@@ -93,7 +108,7 @@ func (s *Service) missing(ctx context.Context, tx pgx.Tx, wanted map[string]int)
 	return "", "", nil
 }
 
-func (s *Service) take(ctx context.Context, tx pgx.Tx, orderID string, wanted map[string]int) error {
+func (s *Service) take(ctx context.Context, tx pgx.Tx, ref event.Ref, wanted map[string]int) error {
 	skus := slices.Sorted(maps.Keys(wanted))
 	quantities := make([]int, len(skus))
 	for i, sku := range skus {
@@ -102,7 +117,7 @@ func (s *Service) take(ctx context.Context, tx pgx.Tx, orderID string, wanted ma
 	if _, err := tx.Exec(ctx, takeSQL.In(s.schema), skus, quantities); err != nil {
 		return fmt.Errorf("take stock: %w", err)
 	}
-	if _, err := tx.Exec(ctx, holdLinesSQL.In(s.schema), orderID, skus, quantities); err != nil {
+	if _, err := tx.Exec(ctx, holdLinesSQL.In(s.schema), ref.OrderID, ref.Tenant, skus, quantities); err != nil {
 		return fmt.Errorf("note reservation: %w", err)
 	}
 	return nil

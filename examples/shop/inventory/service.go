@@ -8,6 +8,8 @@
 //
 // and REJECTED when there was not enough: then nothing is held. Releasing is idempotent: stock goes back in
 // the same transaction as the step to RELEASED, which happens once.
+//
+// Over HTTP the same reservations are made, asked for and released, each tenant its own: see [API].
 package inventory
 
 import (
@@ -53,7 +55,10 @@ CREATE TABLE IF NOT EXISTS @schema@.reservation_lines (
     sku      text NOT NULL,
     quantity integer NOT NULL CHECK (quantity > 0),
     PRIMARY KEY (order_id, sku)
-);`
+);
+ALTER TABLE @schema@.stock ADD COLUMN IF NOT EXISTS sold bigint NOT NULL DEFAULT 0;
+ALTER TABLE @schema@.reservation_lines ADD COLUMN IF NOT EXISTS tenant text NOT NULL DEFAULT '';
+CREATE UNIQUE INDEX IF NOT EXISTS reservation_lines_item ON @schema@.reservation_lines (tenant, order_id, sku);`
 
 // Options of the service.
 type Options struct {

@@ -2,7 +2,6 @@ package orders
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/catalog"
 	"github.com/surefoot-mq/surefoot/examples/shop/customers"
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
+	"github.com/surefoot-mq/surefoot/examples/shop/web"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 	"github.com/surefoot-mq/surefoot/resilience/idempotency"
@@ -59,13 +59,7 @@ func (a *API) Routes(mux *http.ServeMux) {
 }
 
 // Tenant names the caller of a request. A shop in the world would take it from a token.
-func Tenant(r *http.Request) (string, error) {
-	tenant := r.Header.Get(customers.HeaderTenant)
-	if !plain.MatchString(tenant) {
-		return "", invalid(fmt.Errorf("%s must be 1 to 64 plain characters", customers.HeaderTenant))
-	}
-	return tenant, nil
-}
+func Tenant(r *http.Request) (string, error) { return web.Tenant(r) }
 
 // request is the body of POST /v1/orders. Prices are the catalog's.
 type request struct {
@@ -84,10 +78,8 @@ type requestLine struct {
 // is refused: there is no half order.
 func (a *API) prepare(ctx context.Context, r *http.Request) (idempotency.Handler, error) {
 	var in request
-	decoder := json.NewDecoder(r.Body)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&in); err != nil {
-		return nil, &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: "The body must be an order as JSON.", Err: err}
+	if err := web.Decode(r, &in); err != nil {
+		return nil, err
 	}
 	key, _ := idempotency.KeyFrom(ctx)
 	o, err := a.complete(ctx, key, in)
@@ -95,7 +87,7 @@ func (a *API) prepare(ctx context.Context, r *http.Request) (idempotency.Handler
 		return nil, err
 	}
 	if err := o.Validate(); err != nil {
-		return nil, invalid(err)
+		return nil, web.Invalid(err)
 	}
 	return func(ctx context.Context, tx pgx.Tx, _ *http.Request) (idempotency.Answer, error) {
 		return a.submit(ctx, tx, o)
@@ -127,12 +119,12 @@ func (a *API) complete(ctx context.Context, key idempotency.Key, in request) (Or
 
 // check bounds what is passed on to others.
 func (in request) check() error {
-	if n := len(in.Lines); n == 0 || n > MaxLines || !plain.MatchString(in.CustomerID) {
-		return invalid(fmt.Errorf("an order has 1 to %d lines, not %d, and a customerId of 1 to 64 plain characters", MaxLines, n))
+	if n := len(in.Lines); n == 0 || n > MaxLines || !web.Plain(in.CustomerID) {
+		return web.Invalid(fmt.Errorf("an order has 1 to %d lines, not %d, and a customerId of 1 to 64 plain characters", MaxLines, n))
 	}
 	for i, line := range in.Lines {
-		if !plain.MatchString(line.SKU) {
-			return invalid(fmt.Errorf("lines[%d].sku must be 1 to 64 plain characters", i))
+		if !web.Plain(line.SKU) {
+			return web.Invalid(fmt.Errorf("lines[%d].sku must be 1 to 64 plain characters", i))
 		}
 	}
 	return nil
@@ -157,7 +149,7 @@ func (o *Order) price(lines []requestLine, items map[string]catalog.Item) error 
 			}
 		}
 		if o.Currency != "" && o.Currency != item.Currency {
-			return invalid(errors.New("an order has one currency"))
+			return web.Invalid(errors.New("an order has one currency"))
 		}
 		o.Currency = item.Currency
 		o.Lines = append(o.Lines, event.Line{SKU: item.SKU, Name: item.Name, Quantity: line.Quantity, UnitPriceCents: item.UnitPriceCents})
@@ -179,9 +171,4 @@ func (a *API) submit(ctx context.Context, tx pgx.Tx, o Order) (idempotency.Answe
 	})
 	answer.Header.Set("Location", "/v1/orders/"+submitted.ID)
 	return answer, nil
-}
-
-// invalid tells all that is wrong; nothing in it is internal.
-func invalid(err error) error {
-	return &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: err.Error()}
 }

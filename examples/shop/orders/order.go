@@ -13,13 +13,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
+	"github.com/surefoot-mq/surefoot/examples/shop/web"
 )
 
 // Bounds of an order.
@@ -39,9 +39,6 @@ const (
 	StatusCancelled     = "CANCELLED"
 )
 
-// plain is what identifiers of tenants, items, keys and cards may look like.
-var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$`)
-
 // Order is what a customer sends. The zero value is not valid.
 type Order struct {
 	// Tenant is the shop that sells. Required.
@@ -58,7 +55,15 @@ type Order struct {
 	Card string `json:"card"`
 	// Note is a gift message, at most 256 KiB.
 	Note string `json:"note,omitempty"`
+	// Checkout is how the services are asked: "" by events, [CheckoutSync] over HTTP.
+	Checkout string `json:"checkout,omitempty"`
 }
+
+// Ways of a checkout.
+const (
+	CheckoutSync = "sync"
+	checkoutSaga = "saga"
+)
 
 // namespace of the orders' ids.
 var namespace = uuid.MustParse("5a7c7b1e-8b1d-5a38-9d5c-0f1f5f2f6c11")
@@ -107,16 +112,17 @@ func (o Order) Validate() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	check(plain.MatchString(o.Tenant), "tenant must be 1 to 64 plain characters")
-	check(plain.MatchString(o.IdempotencyKey), "idempotencyKey must be 1 to 64 plain characters")
-	check(plain.MatchString(o.Card), "card must be 1 to 64 plain characters")
+	check(web.Plain(o.Tenant), "tenant must be 1 to 64 plain characters")
+	check(web.Plain(o.IdempotencyKey), "idempotencyKey must be 1 to 64 plain characters")
+	check(web.Plain(o.Card), "card must be 1 to 64 plain characters")
+	check(o.Checkout == "" || o.Checkout == CheckoutSync, "checkout must be %q or left out", CheckoutSync)
 	check(o.Currency == "" || isCurrency(o.Currency), "currency must be three capital letters")
 	check(isText(o.Customer.Name, MaxName), "customer.name must be 1 to %d bytes of UTF-8 text", MaxName)
 	check(isText(o.Customer.Email, MaxName) && strings.Contains(o.Customer.Email, "@"), "customer.email must be an address of at most %d bytes", MaxName)
 	check(o.Note == "" || isText(o.Note, MaxNote), "note must be at most %d bytes of UTF-8 text", MaxNote)
 	check(len(o.Lines) >= 1 && len(o.Lines) <= MaxLines, "an order has 1 to %d lines, not %d", MaxLines, len(o.Lines))
 	for i, line := range o.Lines {
-		check(plain.MatchString(line.SKU), "lines[%d].sku must be 1 to 64 plain characters", i)
+		check(web.Plain(line.SKU), "lines[%d].sku must be 1 to 64 plain characters", i)
 		check(isText(line.Name, MaxName), "lines[%d].name must be 1 to %d bytes of UTF-8 text", i, MaxName)
 		check(line.Quantity >= 1 && line.Quantity <= MaxQuantity, "lines[%d].quantity must be 1 to %d", i, MaxQuantity)
 		check(line.UnitPriceCents >= 0 && line.UnitPriceCents <= MaxCents, "lines[%d].unitPriceCents must be 0 to %d", i, MaxCents)

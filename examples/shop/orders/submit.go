@@ -2,6 +2,7 @@ package orders
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 
@@ -9,12 +10,14 @@ import (
 
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
+	"github.com/surefoot-mq/surefoot/message"
 )
 
 const (
 	insertSQL store.SQL = `
-INSERT INTO @schema@.orders (id, tenant, idempotency_key, request_hash, customer_name, customer_email, total_cents, currency, card, note, status)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'PENDING') ON CONFLICT (tenant, idempotency_key) DO NOTHING`
+INSERT INTO @schema@.orders (id, tenant, idempotency_key, request_hash, customer_name, customer_email, total_cents, currency, card, note, status,
+    checkout, request_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'PENDING', $11, $12) ON CONFLICT (tenant, idempotency_key) DO NOTHING`
 
 	insertLinesSQL store.SQL = `
 INSERT INTO @schema@.order_lines (order_id, line, sku, name, quantity, unit_price_cents)
@@ -44,7 +47,8 @@ type Submitted struct {
 }
 
 // Submit takes an order: the order and its event order.created, in the caller's transaction. The same order
-// again changes nothing; another one under its key is a [*KeyReusedError]; a wrong one an [*InvalidError].
+// again changes nothing; another one under its key is a [*KeyReusedError]; a wrong one an [*InvalidError]. An order with the
+// checkout "sync" has no event: whoever submits it asks the services for it, and a [Recovery] does when that one has gone.
 func (s *Service) Submit(ctx context.Context, tx pgx.Tx, o Order) (Submitted, error) {
 	if err := o.Validate(); err != nil {
 		return Submitted{}, err
@@ -60,6 +64,9 @@ func (s *Service) Submit(ctx context.Context, tx pgx.Tx, o Order) (Submitted, er
 	if !created {
 		return submitted, s.checkSame(ctx, tx, o)
 	}
+	if o.Checkout == CheckoutSync {
+		return submitted, nil
+	}
 	return submitted, s.emit(ctx, tx, event.TypeOrderCreated, submitted.ID, event.OrderCreated{
 		Ref: event.Ref{OrderID: submitted.ID, Tenant: o.Tenant}, Customer: o.Customer, Lines: o.Lines, Note: o.Note,
 		Payment: event.Payment{AmountCents: o.TotalCents(), Currency: o.Currency, Card: o.Card},
@@ -72,7 +79,8 @@ func (s *Service) insert(ctx context.Context, tx pgx.Tx, o Order) (bool, error) 
 		return false, err
 	}
 	tag, err := tx.Exec(ctx, insertSQL.In(s.schema), o.ID(), o.Tenant, o.IdempotencyKey, hash,
-		o.Customer.Name, o.Customer.Email, o.TotalCents(), o.Currency, o.Card, o.Note)
+		o.Customer.Name, o.Customer.Email, o.TotalCents(), o.Currency, o.Card, o.Note,
+		cmp.Or(o.Checkout, checkoutSaga), message.RequestIDFrom(ctx))
 	if err != nil || tag.RowsAffected() == 0 {
 		return false, err
 	}

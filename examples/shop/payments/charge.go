@@ -39,7 +39,9 @@ func (s *Service) stockReserved(ctx context.Context, tx pgx.Tx, _ message.Messag
 
 // chargeRequested calls the provider. The row is not locked meanwhile: an order that is cancelled during the call
 // is reversed at the provider, which is right whichever of the two gets there first.
-func (s *Service) chargeRequested(ctx context.Context, tx pgx.Tx, _ message.Message, e event.ChargeRequested) error {
+//
+// After a failed attempt the provider is asked first: what it has charged is not asked for a second time.
+func (s *Service) chargeRequested(ctx context.Context, tx pgx.Tx, m message.Message, e event.ChargeRequested) error {
 	rows, err := tx.Query(ctx, intentSQL.In(s.schema), e.OrderID)
 	if err != nil {
 		return fmt.Errorf("read intent: %w", err)
@@ -56,9 +58,15 @@ func (s *Service) chargeRequested(ctx context.Context, tx pgx.Tx, _ message.Mess
 	if err != nil {
 		return fmt.Errorf("read intent: %w", err)
 	}
-	charge, err := s.provider.Charge(ctx, e.OrderID, provider.ChargeRequest{
-		OrderID: e.OrderID, Tenant: i.Tenant, AmountCents: i.AmountCents, Currency: i.Currency, Card: i.Card,
-	})
+	charge, err := provider.Charge{}, provider.ErrUnknownKey
+	if m.Attempts > 0 {
+		charge, err = s.provider.Check(ctx, e.OrderID)
+	}
+	if errors.Is(err, provider.ErrUnknownKey) {
+		charge, err = s.provider.Charge(ctx, e.OrderID, provider.ChargeRequest{
+			OrderID: e.OrderID, Tenant: i.Tenant, AmountCents: i.AmountCents, Currency: i.Currency, Card: i.Card,
+		})
+	}
 	switch {
 	case errors.Is(err, provider.ErrDeclined):
 		return s.declined(ctx, tx, e.Ref)

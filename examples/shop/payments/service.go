@@ -7,8 +7,11 @@
 //	(none) --order.cancelled--> CANCELLED: never charged, whatever comes later
 //
 // The intent to charge is committed before the provider is called, and the call is made by the message that was
-// committed with it. A call whose outcome is unknown is made again with the same key, the order's id. A reversal
-// settles every uncertainty: the provider pays back what it charged under the key, or never charges under it.
+// committed with it. A call whose outcome is unknown is made again with the same key, the order's id, after the provider was
+// asked by that key. A reversal settles every uncertainty: the provider pays back what it charged under the key, or never
+// charges under it.
+//
+// Over HTTP ([API]) a doubt is never charged again: it is asked for, by whoever asks next and by the [Reconciler].
 package payments
 
 import (
@@ -32,7 +35,7 @@ const Name = "payments"
 const Queue = "payments.saga"
 
 // Tables of the service.
-const Tables store.SQL = `
+var Tables = store.SQL(`
 CREATE TABLE IF NOT EXISTS @schema@.payments (
     order_id     text PRIMARY KEY,
     tenant       text NOT NULL,
@@ -45,13 +48,39 @@ CREATE TABLE IF NOT EXISTS @schema@.payments (
     refund_id    text,
     created_at   timestamptz NOT NULL DEFAULT now()
 );
-CREATE INDEX IF NOT EXISTS payments_status ON @schema@.payments (status, status_at);`
+CREATE INDEX IF NOT EXISTS payments_status ON @schema@.payments (status, status_at);
+ALTER TABLE @schema@.payments ADD COLUMN IF NOT EXISTS checks integer NOT NULL DEFAULT 0;
+ALTER TABLE @schema@.payments ADD COLUMN IF NOT EXISTS next_check_at timestamptz NOT NULL DEFAULT now();
+CREATE UNIQUE INDEX IF NOT EXISTS payments_authorisation ON @schema@.payments (tenant, order_id);
+CREATE INDEX IF NOT EXISTS payments_due ON @schema@.payments (next_check_at) WHERE status = 'CHARGING';
+CREATE TABLE IF NOT EXISTS @schema@.payment_attempts (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    order_id  text NOT NULL REFERENCES @schema@.payments (order_id) ON DELETE CASCADE,
+    tenant    text NOT NULL,
+    operation text NOT NULL CHECK (operation IN ('charge', 'check')),
+    outcome   text NOT NULL CHECK (outcome IN ('STARTED', 'CHARGED', 'DECLINED', 'REVERSED', 'NOT_FOUND', 'UNKNOWN')),
+    class     text NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS payment_attempts_order ON @schema@.payment_attempts (order_id);
+CREATE INDEX IF NOT EXISTS payment_attempts_at ON @schema@.payment_attempts (at);`) + store.AppendOnly("payment_attempts")
 
-// Provider charges and pays back. [*provider.Client] is one.
+// Provider charges, pays back, and tells what became of a key. [*provider.Client] is one, and [*provider.Guarded].
 type Provider interface {
 	Charge(ctx context.Context, key string, req provider.ChargeRequest) (provider.Charge, error)
 	Reverse(ctx context.Context, key string) (provider.Reversal, error)
+	Check(ctx context.Context, key string) (provider.Charge, error)
 }
+
+// Statuses of a payment.
+const (
+	StatusCharging  = "CHARGING"
+	StatusCharged   = "CHARGED"
+	StatusDeclined  = "DECLINED"
+	StatusRefunding = "REFUNDING"
+	StatusRefunded  = "REFUNDED"
+	StatusCancelled = "CANCELLED"
+)
 
 // Options of the service.
 type Options struct {

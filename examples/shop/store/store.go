@@ -60,6 +60,18 @@ func Create(ctx context.Context, db interface {
 	return nil
 }
 
+// AppendOnly are the statements that keep rows of a table from being changed: what is written down stays as it was. Rows may
+// still be deleted, when their time is over or their tenant wants it.
+func AppendOnly(table string) SQL {
+	return SQL(strings.ReplaceAll(`
+CREATE OR REPLACE FUNCTION @schema@.TABLE_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'rows of %.% are never changed', TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE OR REPLACE TRIGGER TABLE_append_only BEFORE UPDATE ON @schema@.TABLE FOR EACH STATEMENT EXECUTE FUNCTION @schema@.TABLE_append_only();`,
+		"TABLE", table))
+}
+
 // One runs a statement that answers with one row of one column and tells whether there was one.
 func One[T any](ctx context.Context, tx pgx.Tx, sql string, args ...any) (value T, found bool, err error) {
 	err = tx.QueryRow(ctx, sql, args...).Scan(&value)

@@ -1,0 +1,105 @@
+// Package web holds what the HTTP sides of the shop's services share: who asks, how bodies are read and written, and what
+// the policies are told of a call.
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/resilience/httpclient"
+	"github.com/surefoot-mq/surefoot/resilience/httpserver"
+	"github.com/surefoot-mq/surefoot/resilience/policy"
+)
+
+// HeaderTenant names the shop that asks. Between services it is believed; towards the world it would come from a token.
+const HeaderTenant = "X-Tenant-Id"
+
+// plain is what identifiers of tenants, orders, items, keys and cards may look like.
+var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$`)
+
+// Plain tells whether s can be an identifier: 1 to 64 plain characters.
+func Plain(s string) bool { return plain.MatchString(s) }
+
+// Tenant names the caller of a request.
+func Tenant(r *http.Request) (string, error) {
+	tenant := r.Header.Get(HeaderTenant)
+	if !Plain(tenant) {
+		return "", Invalid(fmt.Errorf("%s must be 1 to 64 plain characters", HeaderTenant))
+	}
+	return tenant, nil
+}
+
+// Invalid is a refusal that tells all that is wrong; nothing in err may be internal.
+func Invalid(err error) error {
+	return &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: err.Error()}
+}
+
+// NotFound is a refusal that does not tell what is another tenant's from what is not there.
+func NotFound(what string) error {
+	return &httpserver.Problem{Code: resilience.CodeNotFound, Detail: "There is no such " + what + "."}
+}
+
+// Decode reads a request's body, in which nothing may be unknown.
+func Decode(r *http.Request, into any) error {
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: "The body is not the JSON that is expected here.", Err: err}
+	}
+	return nil
+}
+
+// CheckKey demands that a request is sent with the one idempotency key that it can have.
+func CheckKey(r *http.Request, want string) error {
+	switch key := strings.Trim(r.Header.Get(httpclient.HeaderKey), `"`); key {
+	case want:
+		return nil
+	case "":
+		return &httpserver.Problem{Code: resilience.CodeIdempotencyKeyMissing}
+	}
+	return Invalid(errors.New("the Idempotency-Key must be " + want))
+}
+
+// JSON answers with a value.
+func JSON(w http.ResponseWriter, status int, value any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	return json.NewEncoder(w).Encode(value)
+}
+
+type recoveryKey struct{}
+
+// Recovering marks the calls under ctx as ones that repair: they may use the places that a bulkhead keeps back for that.
+func Recovering(ctx context.Context) context.Context {
+	return context.WithValue(ctx, recoveryKey{}, true)
+}
+
+// Describe tells a policy on whose behalf a request is made, and whether it repairs.
+func Describe(r *http.Request, c *policy.Call) {
+	c.Tenant = r.Header.Get(HeaderTenant)
+	c.Recovery, _ = r.Context().Value(recoveryKey{}).(bool)
+}
+
+// Refusal is the problem with which a service has answered.
+type Refusal struct {
+	Code   resilience.Code `json:"code"`
+	Reason string          `json:"reason"`
+	SKU    string          `json:"sku"`
+}
+
+// RefusalOf returns what a service has decided against a call; false when it has not answered.
+func RefusalOf(err error) (status int, refusal Refusal, ok bool) {
+	answered, ok := errors.AsType[*httpclient.ResponseError](err)
+	if !ok {
+		return 0, Refusal{}, false
+	}
+	_ = json.Unmarshal(answered.Body, &refusal) // a body that is none is no help; the status decides
+	return answered.Status, refusal, true
+}
