@@ -31,7 +31,9 @@ func (s *Store) Handle(h Handler) http.Handler { return s.HandleSteps(Steps{Star
 type Prepare func(ctx context.Context, r *http.Request) (Handler, error)
 
 // HandlePrepared serves requests that need something from elsewhere first. It costs one query more than Handle.
-func (s *Store) HandlePrepared(prepare Prepare) http.Handler { return s.HandleSteps(Steps{Prepare: prepare}) }
+func (s *Store) HandlePrepared(prepare Prepare) http.Handler {
+	return s.HandleSteps(Steps{Prepare: prepare})
+}
 
 // Steps serve a request that must ask another service between two transactions. Nothing of that service is ever asked twice
 // by them: after a crash in between the request is pending, and stays so until its outcome has been learned.

@@ -53,11 +53,16 @@ func newFront(t *testing.T) front {
 // serveRoutes serves them over TCP, with all that a server puts around them.
 func serveRoutes(t *testing.T, routes func(*http.ServeMux)) string {
 	t.Helper()
+	return serveWrapped(t, routes, func(h http.Handler) http.Handler { return h })
+}
+
+func serveWrapped(t *testing.T, routes func(*http.ServeMux), wrap func(http.Handler) http.Handler) string {
+	t.Helper()
 	mux := http.NewServeMux()
 	routes(mux)
 	s, err := httpserver.New(httpserver.Options{Handler: mux, Logger: testkit.Logger(t)})
 	require.NoError(t, err)
-	server := httptest.NewServer(s)
+	server := httptest.NewServer(wrap(s))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	return server.URL
 }

@@ -64,12 +64,12 @@ func Create(ctx context.Context, db interface {
 // still be deleted, when their time is over or their tenant wants it.
 func AppendOnly(table string) SQL {
 	return SQL(strings.ReplaceAll(`
-CREATE OR REPLACE FUNCTION @schema@.TABLE_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @schema@.@table@_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'rows of %.% are never changed', TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END $$;
-CREATE OR REPLACE TRIGGER TABLE_append_only BEFORE UPDATE ON @schema@.TABLE FOR EACH STATEMENT EXECUTE FUNCTION @schema@.TABLE_append_only();`,
-		"TABLE", table))
+CREATE OR REPLACE TRIGGER @table@_append_only BEFORE UPDATE ON @schema@.@table@ FOR EACH STATEMENT EXECUTE FUNCTION @schema@.@table@_append_only();`,
+		"@table@", table))
 }
 
 // One runs a statement that answers with one row of one column and tells whether there was one.
