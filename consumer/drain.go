@@ -34,7 +34,7 @@ func (l *loop) drain(ctx context.Context) error {
 func (l *loop) finishRunning() bool {
 	over := l.c.moves.Done()
 	l.timer.Stop()
-	var deliveries <-chan amqp.Delivery
+	var deliveries <-chan *amqp.Delivery
 	if l.c.opts.Ordering == OrderLanes { // they still come, and go back with the subscription
 		deliveries = l.in.sub.Deliveries()
 	}

@@ -24,7 +24,7 @@ type intake struct {
 // job is one delivery on its way.
 type job struct {
 	from     *intake
-	delivery amqp.Delivery
+	delivery *amqp.Delivery
 	msg      message.Message
 	key      uuid.UUID
 	suspect  bool
@@ -45,8 +45,8 @@ type outcome struct {
 	delay  time.Duration // for how long, 0: unknown
 }
 
-func newJob(from *intake, d amqp.Delivery) *job {
-	j := &job{from: from, delivery: d, msg: message.FromDelivery(&d), suspect: isSuspect(&d), received: time.Now(), early: notBefore(d.Headers)}
+func newJob(from *intake, d *amqp.Delivery) *job {
+	j := &job{from: from, delivery: d, msg: message.FromDelivery(d), suspect: isSuspect(d), received: time.Now(), early: notBefore(d.Headers)}
 	switch {
 	case j.msg.ID != "":
 		j.key = keyOf(j.msg.ID)

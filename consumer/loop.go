@@ -103,14 +103,14 @@ func (l *loop) subscribe(ctx context.Context, prefetch int) error {
 
 // take receives a delivery. The first that is no suspect shows that nothing returned is at the head of the queue, so
 // that more may be held. With lanes that waits until nothing runs: another replica may become the active consumer.
-func (l *loop) take(ctx context.Context, d amqp.Delivery) error {
+func (l *loop) take(ctx context.Context, d *amqp.Delivery) error {
 	l.receive(d)
 	return l.widen(ctx)
 }
 
-func (l *loop) receive(d amqp.Delivery) {
+func (l *loop) receive(d *amqp.Delivery) {
 	l.c.deliveries.Add(1)
-	l.in.acks.received(&d)
+	l.in.acks.received(d)
 	j := newJob(l.in, d)
 	l.innocent = l.innocent || !j.suspect
 	l.queue.add(j)

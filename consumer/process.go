@@ -167,7 +167,7 @@ func (c *Consumer) fail(j *job, class resilience.Class, crashes int, err error) 
 // retry moves a counted copy to the retry tier.
 func (c *Consumer) retry(j *job, err error, v verdict) outcome {
 	tier, late := tierFor(c.opts.Retry, v.attempts, v.delay)
-	copied := c.counted(&j.delivery, err, v)
+	copied := c.counted(j.delivery, err, v)
 	if late {
 		copied.Headers[message.HeaderNotBefore] = c.clock().Add(v.delay).UnixMilli()
 	}
@@ -184,7 +184,7 @@ func (c *Consumer) bury(j *job, err error, v verdict) outcome {
 	}
 	c.log.Error().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
 		Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg(text)
-	copied := c.counted(&j.delivery, err, v)
+	copied := c.counted(j.delivery, err, v)
 	return c.move(j, c.opts.DeadLetters, copied, "dead-letter", func() {
 		c.metrics.dead.WithLabelValues(c.opts.Queue, string(v.class)).Inc()
 		c.index.add(&copied, string(v.class))
@@ -195,7 +195,7 @@ func (c *Consumer) bury(j *job, err error, v verdict) outcome {
 // frame, or what the client library takes, cannot make that round: the broker adds its x-death, could then not deliver the message any more, and would
 // close the connection of whoever consumes. With its record, which makes room, such a message is a dead letter.
 func (c *Consumer) putOff(j *job, wait time.Duration) outcome {
-	copied := c.uncounted(&j.delivery)
+	copied := c.uncounted(j.delivery)
 	if size := message.TableSize(copied.Headers); size > message.MaxHeaders || len(copied.Headers) > message.MaxNames {
 		return c.fail(j, ClassMalformed, 0, &MalformedError{
 			fmt.Errorf("the %d headers take %d bytes, more than the %d and %d with which a message can be put off",

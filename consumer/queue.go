@@ -43,7 +43,7 @@ func (q *queue) next() *job {
 	case q.running > 0 || len(suspects) == 0:
 		return nil
 	default:
-		return slices.MinFunc(suspects, func(a, b *job) int { return cmp.Compare(deliveryCount(&a.delivery), deliveryCount(&b.delivery)) })
+		return slices.MinFunc(suspects, func(a, b *job) int { return cmp.Compare(deliveryCount(a.delivery), deliveryCount(b.delivery)) })
 	}
 }
 

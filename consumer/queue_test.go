@@ -16,7 +16,7 @@ import (
 func testJob(n int, key string, suspect bool) *job {
 	return &job{
 		from: &intake{alive: context.Background()}, msg: message.Message{ID: strconv.Itoa(n), Key: key},
-		suspect: suspect, received: time.Unix(0, int64(n)), delivery: amqp.Delivery{Redelivered: suspect},
+		suspect: suspect, received: time.Unix(0, int64(n)), delivery: &amqp.Delivery{Redelivered: suspect},
 	}
 }
 

@@ -79,15 +79,15 @@ func Rehearse(ctx context.Context, o Options, m message.Message) (Rehearsal, err
 	return c.rehearsed(j, class, err), nil
 }
 
-func rehearsalDelivery(m message.Message) (amqp.Delivery, error) {
+func rehearsalDelivery(m message.Message) (*amqp.Delivery, error) {
 	p, err := m.Publishing()
 	if err != nil {
-		return amqp.Delivery{}, fmt.Errorf("the message cannot be sent: %w", err)
+		return nil, fmt.Errorf("the message cannot be sent: %w", err)
 	}
 	if m.Attempts > 0 {
 		p.Headers[message.HeaderAttempts] = int64(m.Attempts)
 	}
-	return amqp.Delivery{
+	return &amqp.Delivery{
 		Headers: p.Headers, ContentType: p.ContentType, DeliveryMode: p.DeliveryMode, CorrelationId: p.CorrelationId,
 		MessageId: p.MessageId, Timestamp: p.Timestamp, Type: p.Type, AppId: p.AppId, Body: p.Body,
 		Exchange: m.Exchange, RoutingKey: m.Route(),

@@ -198,7 +198,7 @@ func (e *editor) change(ctx context.Context, w *walker) error {
 		return errors.Join(err, e.unknown(recorded))
 	}
 	// The walker holds the letter; it is counted as held until here.
-	return w.ack(ctx, e.letter.DeliveryTag)
+	return w.ack(e.letter.DeliveryTag)
 }
 
 func (e *editor) unknown(recorded bool) error {

@@ -53,7 +53,7 @@ type session struct {
 // letter is a chosen letter before it is sent.
 type letter struct {
 	facts
-	delivery amqp.Delivery
+	delivery *amqp.Delivery
 }
 
 // session runs one and says whether another has to follow.
@@ -115,7 +115,7 @@ func (s *session) loop(ctx context.Context) {
 			s.collect(work)
 			s.stop(s.publisher.Err())
 		case result := <-s.recorded:
-			s.letGo(work, result)
+			s.letGo(result)
 		case <-s.turn():
 		case <-ticker.C:
 			s.tick(work)
@@ -136,7 +136,7 @@ func (s *session) publisherSignals() (ready, over <-chan struct{}) {
 }
 
 // source is where the next letter comes from; nil while none can be taken.
-func (s *session) source() <-chan amqp.Delivery {
+func (s *session) source() <-chan *amqp.Delivery {
 	if s.closing || s.waiting != nil || s.onTheWay >= s.d.opts.Window || len(s.settled) >= s.d.opts.Window || s.keptBytes > s.d.opts.ReadAhead {
 		s.idle.moved()
 		return nil
@@ -166,7 +166,7 @@ func (s *session) abort() {
 	}
 }
 
-func (s *session) receive(ctx context.Context, d amqp.Delivery, ok bool) {
+func (s *session) receive(ctx context.Context, d *amqp.Delivery, ok bool) {
 	if !ok {
 		if err := s.walker.exhausted(ctx); err != nil {
 			s.stop(err)
@@ -175,8 +175,8 @@ func (s *session) receive(ctx context.Context, d amqp.Delivery, ok bool) {
 	}
 	s.seen++
 	s.idle.moved()
-	s.walker.got(&d)
-	f := factsOf(&d, s.names)
+	s.walker.got(d)
+	f := factsOf(d, s.names)
 	if got := s.choose(&f, d.Body); got != outcomeChosen {
 		s.keep(ctx, &f, got, "")
 	} else {
@@ -233,7 +233,7 @@ func (s *session) begin(ctx context.Context) {
 		s.waiting = nil
 		s.onTheWay++
 		s.keptBytes += len(l.delivery.Body)
-		s.settled = append(s.settled, settlement{facts: l.facts, outcome: outcomeDiscarded, release: true, kept: &l.delivery})
+		s.settled = append(s.settled, settlement{facts: l.facts, outcome: outcomeDiscarded, release: true, kept: l.delivery})
 		return
 	}
 	s.publish(ctx, l)
@@ -244,7 +244,7 @@ func (s *session) publish(ctx context.Context, l *letter) {
 		s.stop(err)
 		return
 	}
-	p := republishing(&l.delivery, &l.facts, s.names, s.chooser.run, time.Now())
+	p := republishing(l.delivery, &l.facts, s.names, s.chooser.run, time.Now())
 	f := l.facts
 	err := s.publisher.TryPublish("", s.names.work, p, &f)
 	switch {

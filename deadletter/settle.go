@@ -103,7 +103,7 @@ func (t *settlement) entry() audit.Entry {
 
 // letGo acknowledges what is safe and recorded. A redriven letter is let go also when the audit could not be
 // written, for it is in its queue and would only be there twice; a discarded one never.
-func (s *session) letGo(ctx context.Context, r recordResult) {
+func (s *session) letGo(r recordResult) {
 	s.recording = false
 	for i := range r.batch {
 		if d := r.batch[i].kept; d != nil {
@@ -125,12 +125,12 @@ func (s *session) letGo(ctx context.Context, r recordResult) {
 			s.left.NotReached++
 			continue
 		}
-		s.release(ctx, t)
+		s.release(t)
 	}
 }
 
-func (s *session) release(ctx context.Context, t *settlement) {
-	if err := s.walker.ack(ctx, t.tag); err != nil {
+func (s *session) release(t *settlement) {
+	if err := s.walker.ack(t.tag); err != nil {
 		s.left.count(outcomeTwice)
 		s.result.note(&t.facts, s.unreleased(), err.Error())
 		s.stop(err)

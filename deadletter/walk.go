@@ -62,7 +62,7 @@ type walker struct {
 	closes  <-chan *amqp.Error
 	cancels <-chan string
 
-	deliveries <-chan amqp.Delivery
+	deliveries <-chan *amqp.Delivery
 	generation int  // number of the present one, from 1
 	holding    int  // earlier generations that hold something
 	prefetch   int  // of the present one
@@ -119,7 +119,7 @@ func peek(ctx context.Context, conn *rabbit.Conn, queue string) (mean int, err e
 }
 
 // next starts a generation. The tags sort in the order of the generations; the broker relies on that.
-func (w *walker) next(ctx context.Context) error {
+func (w *walker) next(ctx context.Context) (err error) {
 	if w.held > 0 {
 		w.holding++
 	}
@@ -130,13 +130,8 @@ func (w *walker) next(ctx context.Context) error {
 	w.generation++
 	w.prefetch = min(max(w.least, w.heldBefore/2), maxPrefetch)
 	w.held, w.before, w.ackedNow, w.retired = 0, w.total, 0, false
-	return w.channel.Do(ctx, fmt.Sprintf("consume from queue %q", w.queue), func(ch *amqp.Channel) (err error) {
-		if err = ch.Qos(w.prefetch, 0, false); err != nil {
-			return err
-		}
-		w.deliveries, err = ch.Consume(w.queue, w.tag(), false, false, false, false, nil)
-		return err
-	})
+	w.deliveries, err = w.channel.Consume(ctx, rabbit.ConsumeOptions{Queue: w.queue, Tag: w.tag(), Prefetch: w.prefetch})
+	return err
 }
 
 func (w *walker) tag() string { return fmt.Sprintf("surefoot-dlq-%06d", w.generation) }
@@ -211,8 +206,8 @@ func (w *walker) empty(ctx context.Context) (bool, error) {
 }
 
 // ack lets go of a delivery. Its tag belongs to the channel, whichever generation received it.
-func (w *walker) ack(ctx context.Context, tag uint64) error {
-	err := w.channel.Do(context.WithoutCancel(ctx), "acknowledge", func(ch *amqp.Channel) error { return ch.Ack(tag, false) })
+func (w *walker) ack(tag uint64) error {
+	err := w.channel.Ack(tag)
 	if err == nil {
 		w.acked++
 		if tag > uint64(w.before) { // tags count the channel's deliveries
@@ -271,7 +266,7 @@ func (w *walker) receiveReady(ctx context.Context) {
 				deliveries = nil // the pause stays: this is asked again
 				continue
 			}
-			w.got(&d)
+			w.got(d)
 			w.held++
 			quiet.Reset(returnPoll)
 		case <-quiet.C:
@@ -359,8 +354,8 @@ func (w *walker) each(ctx context.Context, n int, visit func(*amqp.Delivery) (mo
 			}
 			seen++
 			idle.moved()
-			w.got(&d)
-			if !visit(&d) {
+			w.got(d)
+			if !visit(d) {
 				w.held++
 				return nil
 			}

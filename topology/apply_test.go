@@ -61,7 +61,8 @@ func TestThreeRetriesThenTheBrokersDeadLetter(t *testing.T) {
 	for s.ready(t, "work.dlq") == 0 {
 		require.NoError(t, d.Reject(true))
 		select {
-		case d = <-sub.Deliveries():
+		case again := <-sub.Deliveries():
+			d = *again
 			deliveries++
 		case <-time.After(2 * time.Second): // the last one was dead-lettered
 		}

@@ -111,7 +111,7 @@ func receive(t *testing.T, sub *rabbit.Subscription) amqp.Delivery {
 	select {
 	case d, open := <-sub.Deliveries():
 		require.True(t, open, "subscription ended: %v", sub.Err())
-		return d
+		return *d
 	case <-time.After(20 * time.Second):
 		require.Fail(t, "nothing was delivered")
 		return amqp.Delivery{}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"sync"
 	"sync/atomic"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // ErrRPCTimeout says that the broker did not answer in time. The connection was aborted.
@@ -15,10 +19,14 @@ var ErrRPCTimeout = errors.New("rabbit: no answer from the broker in time")
 // Channel is a channel for requests that wait for an answer: declare, bind, get, delete. One request at a time, each bounded.
 // Safe for concurrent use. Publishing and consuming have their own types.
 type Channel struct {
-	conn *Conn
-	amqp *amqp.Channel
-	shut atomic.Bool   // Close was called
-	turn chan struct{} // holds one token: two requests at once on a channel would take each other's answers
+	conn   *Conn
+	amqp   *amqp.Channel
+	number uint16
+	shut   atomic.Bool   // Close was called
+	turn   chan struct{} // holds one token: two requests at once on a channel would take each other's answers
+
+	ack     sync.Mutex
+	encoder encoder
 }
 
 // Channel opens a channel.
@@ -31,7 +39,12 @@ func (c *Conn) Channel(ctx context.Context) (*Channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Channel{conn: c, amqp: ch, turn: make(chan struct{}, 1)}, nil
+	return &Channel{conn: c, amqp: ch, number: channelNumber(ch), turn: make(chan struct{}, 1)}, nil
+}
+
+// channelNumber is the one thing about its channels that the library keeps to itself.
+func channelNumber(ch *amqp.Channel) uint16 {
+	return uint16(reflect.ValueOf(ch).Elem().FieldByName("id").Uint())
 }
 
 // Do runs one request, named by op for its error, within ctx and RPCTimeout. When neither the answer nor an error comes in time the whole connection
@@ -45,6 +58,69 @@ func (ch *Channel) Do(ctx context.Context, op string, request func(*amqp.Channel
 		return fmt.Errorf("rabbit: %s: %w", op, ctx.Err())
 	}
 	return ch.conn.rpc(ctx, op, func() error { return request(ch.amqp) })
+}
+
+// Consume subscribes with manual acknowledgement, for one who settles by [Channel.Ack]; see [Subscription] for more comfort. The deliveries are closed
+// when the consumer is cancelled or the channel ends, and only after the library has told that; a channel has one consumer at a time.
+func (ch *Channel) Consume(ctx context.Context, opts ConsumeOptions) (<-chan *amqp.Delivery, error) {
+	opts, err := opts.checked(ch.conn)
+	if err != nil {
+		return nil, err
+	}
+	to := make(chan *amqp.Delivery, opts.Prefetch)
+	over, err := ch.consume(ctx, opts, func(d *amqp.Delivery) error { return offer(to, d) })
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer telemetry.FatalOnPanic(ch.conn.opts.Logger)
+		defer close(to)
+		for range over {
+		}
+	}()
+	return to, nil
+}
+
+// consume has deliver called with each delivery, from the goroutine that reads, until the returned channel is closed.
+func (ch *Channel) consume(ctx context.Context, opts ConsumeOptions, deliver func(*amqp.Delivery) error) (over <-chan amqp.Delivery, err error) {
+	s := &stream{deliver: deliver}
+	if most := ch.conn.FrameMax(); most > 0 {
+		s.most = most - frameOverhead
+	}
+	ch.conn.wire.divert(ch.number, s)
+	err = ch.Do(ctx, fmt.Sprintf("consume from queue %q", opts.Queue), func(c *amqp.Channel) (err error) {
+		if err = c.Qos(opts.Prefetch, 0, false); err != nil {
+			return err
+		}
+		over, err = c.Consume(opts.Queue, opts.Tag, false, false, false, false, opts.Args)
+		return err
+	})
+	return over, err
+}
+
+// offer hands a delivery on when there is room, as there is for as many as the prefetch.
+func offer(to chan<- *amqp.Delivery, d *amqp.Delivery) error {
+	select {
+	case to <- d:
+		return nil
+	default:
+		return errTooMany
+	}
+}
+
+// Ack acknowledges a delivery. Nil means that it was written, not that it arrived.
+func (ch *Channel) Ack(tag uint64) error {
+	ch.ack.Lock()
+	defer ch.ack.Unlock()
+	return ch.settle(&ch.encoder, basicAck, tag, false, false)
+}
+
+func (ch *Channel) settle(e *encoder, how method, tag uint64, multiple, requeue bool) error {
+	err := ch.conn.wire.publish(ch.number, e.settlement(ch.number, how, tag, multiple, requeue))
+	if err != nil {
+		return fmt.Errorf("rabbit: settle: %w", ch.conn.explain(err))
+	}
+	return nil
 }
 
 // Close closes the channel. Unacknowledged deliveries go back to their queues. Closing a closed channel does nothing.

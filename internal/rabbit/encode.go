@@ -96,6 +96,28 @@ func (e *encoder) confirmSelect(channel uint16) []byte {
 	return e.buf
 }
 
+// settlement returns the frame that settles a delivery, with multiple all up to it.
+func (e *encoder) settlement(channel uint16, how method, tag uint64, multiple, requeue bool) []byte {
+	const multipleBit, requeueBit, rejectRequeueBit = 1, 2, 1
+	var bits byte
+	switch {
+	case how == basicReject && requeue:
+		bits = rejectRequeueBit
+	case how == basicNack && requeue:
+		bits = requeueBit
+	}
+	if multiple {
+		bits |= multipleBit
+	}
+	e.buf = e.buf[:0]
+	at := e.frame(frameMethod, channel)
+	e.uint32(how)
+	e.uint64(tag)
+	e.buf = append(e.buf, bits)
+	e.endFrame(at)
+	return e.buf
+}
+
 // frame begins a frame and returns where its payload does, which endFrame wants to know.
 func (e *encoder) frame(kind byte, channel uint16) (at int) {
 	e.buf = append(e.buf, kind)

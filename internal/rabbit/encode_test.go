@@ -46,6 +46,24 @@ func tables(depth int) *rapid.Generator[amqp.Table] {
 	})
 }
 
+// publishings have any properties that a broker takes from a user.
+func publishings(user string) *rapid.Generator[amqp.Publishing] {
+	return rapid.Custom(func(t *rapid.T) amqp.Publishing {
+		msg := amqp.Publishing{
+			Headers: tables(2).Draw(t, "headers"), ContentType: shortText.Draw(t, "content type"), ContentEncoding: shortText.Draw(t, "encoding"),
+			DeliveryMode: rapid.SampledFrom([]uint8{0, 1, 2}).Draw(t, "mode"), Priority: rapid.Byte().Draw(t, "priority"),
+			CorrelationId: shortText.Draw(t, "correlation"), ReplyTo: shortText.Draw(t, "reply-to"), MessageId: shortText.Draw(t, "id"),
+			Type: shortText.Draw(t, "type"), AppId: shortText.Draw(t, "app"), Body: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "body"),
+			UserId:     rapid.SampledFrom([]string{"", user}).Draw(t, "user"),
+			Expiration: rapid.SampledFrom([]string{"", "86400000"}).Draw(t, "expiration"),
+		}
+		if rapid.Bool().Draw(t, "with a time") {
+			msg.Timestamp = time.Unix(rapid.Int64Range(1, 1<<40).Draw(t, "timestamp"), 0)
+		}
+		return msg
+	})
+}
+
 // What this package encodes and what the library does is the same to a consumer, whatever is in it.
 func TestEncodingIsTheLibrarysOwn(t *testing.T) {
 	t.Parallel()
@@ -56,17 +74,7 @@ func TestEncodingIsTheLibrarysOwn(t *testing.T) {
 	channel, err := conn.Channel(t.Context())
 	require.NoError(t, err)
 	rapid.Check(t, func(t *rapid.T) {
-		msg := amqp.Publishing{
-			Headers: tables(2).Draw(t, "headers"), ContentType: shortText.Draw(t, "content type"), ContentEncoding: shortText.Draw(t, "encoding"),
-			DeliveryMode: rapid.SampledFrom([]uint8{0, 1, 2}).Draw(t, "mode"), Priority: rapid.Byte().Draw(t, "priority"),
-			CorrelationId: shortText.Draw(t, "correlation"), ReplyTo: shortText.Draw(t, "reply-to"), MessageId: shortText.Draw(t, "id"),
-			Type: shortText.Draw(t, "type"), AppId: shortText.Draw(t, "app"), Body: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "body"),
-			UserId:     rapid.SampledFrom([]string{"", conn.User()}).Draw(t, "user"),
-			Expiration: rapid.SampledFrom([]string{"", "86400000"}).Draw(t, "expiration"),
-		}
-		if rapid.Bool().Draw(t, "with a time") {
-			msg.Timestamp = time.Unix(rapid.Int64Range(1, 1<<40).Draw(t, "timestamp"), 0)
-		}
+		msg := publishings(conn.User()).Draw(t, "message")
 		require.NoError(t, p.PublishConfirmed(t.Context(), "", q, msg))
 		var ours, library amqp.Delivery
 		require.NoError(t, channel.Do(t.Context(), "compare", func(ch *amqp.Channel) (err error) {

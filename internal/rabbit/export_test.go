@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/rs/zerolog"
 )
 
@@ -88,4 +90,49 @@ func Tap(socket io.Reader, channel uint16, told *[]string) func([]byte) (int, er
 	t := newTap(socket)
 	t.listen(channel, listener{told})
 	return t.Read
+}
+
+// TapDeliveries returns how the library reads through a tap that takes the deliveries of a channel out, into to.
+func TapDeliveries(socket io.Reader, channel uint16, frameMax int, to chan *amqp.Delivery) func([]byte) (int, error) {
+	t := newTap(socket)
+	t.divert(channel, &stream{deliver: func(d *amqp.Delivery) error { return offer(to, d) }, most: frameMax - frameOverhead})
+	return t.Read
+}
+
+// ErrTooMany says that there is no room for a delivery.
+var ErrTooMany = errTooMany
+
+// DeliveryFrames are those of a delivery, its body cut into pieces.
+func DeliveryFrames(channel uint16, tag uint64, route string, msg amqp.Publishing, piece int) (frames [][]byte) {
+	e := func(kind byte, write func(*encoder)) {
+		var e encoder
+		at := e.frame(kind, channel)
+		write(&e)
+		e.endFrame(at)
+		frames = append(frames, e.buf)
+	}
+	e(frameMethod, func(e *encoder) {
+		e.uint32(basicDeliver)
+		e.short("tag", "consumer")
+		e.uint64(tag)
+		e.buf = append(e.buf, 1) // redelivered
+		e.short("exchange", "")
+		e.short("routing key", route)
+	})
+	e(frameHeader, func(e *encoder) {
+		e.uint32(basicPublish &^ 0xffff)
+		e.uint64(uint64(len(msg.Body)))
+		e.properties(&msg)
+	})
+	for part := range slices.Chunk(msg.Body, piece) {
+		e(frameBody, func(e *encoder) { e.buf = append(e.buf, part...) })
+	}
+	return frames
+}
+
+// DecodeHeader decodes the payload of a content header, and says what is wrong with it.
+func DecodeHeader(payload string) (d amqp.Delivery, err error) {
+	s := stream{deliver: func(got *amqp.Delivery) error { d = *got; return nil }, now: &amqp.Delivery{}, head: true}
+	err = s.header(payload)
+	return d, err
 }

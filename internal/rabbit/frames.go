@@ -7,6 +7,7 @@ const (
 	frameMethod = 1
 	frameHeader = 2
 	frameBody   = 3
+	frameBeat   = 8
 	frameEnd    = 0xCE
 	// frameHead is the size of what precedes a payload, frameOverhead of all that is not payload.
 	frameHead     = 7
@@ -26,7 +27,9 @@ const (
 	channelCloseOk method = 20<<16 | 41
 	basicPublish   method = 60<<16 | 40
 	basicReturn    method = 60<<16 | 50
+	basicDeliver   method = 60<<16 | 60
 	basicAck       method = 60<<16 | 80
+	basicReject    method = 60<<16 | 90
 	basicNack      method = 60<<16 | 120
 	confirmSelect  method = 85<<16 | 10
 )
@@ -35,6 +38,9 @@ const (
 type start []byte
 
 func (s start) channel() uint16 { return binary.BigEndian.Uint16(s[1:]) }
+
+// size is that of the payload.
+func (s start) size() int { return int(binary.BigEndian.Uint32(s[3:])) }
 
 // method returns 0 for a frame that has none.
 func (s start) method() method {

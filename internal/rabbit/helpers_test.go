@@ -129,7 +129,7 @@ func receive(t testing.TB, sub *rabbit.Subscription) amqp.Delivery {
 	select {
 	case d, open := <-sub.Deliveries():
 		require.True(t, open, "subscription ended: %v", sub.Err())
-		return d
+		return *d
 	case <-time.After(soon):
 		require.Fail(t, "nothing was delivered")
 		return amqp.Delivery{}

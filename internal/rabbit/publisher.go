@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -85,11 +84,6 @@ func (c *Conn) Publisher(ctx context.Context, opts PublisherOptions) (*Publisher
 		return nil, p.Err()
 	}
 	return p, nil
-}
-
-// channelNumber is the one thing about its channels that the library keeps to itself.
-func channelNumber(ch *amqp.Channel) uint16 {
-	return uint16(reflect.ValueOf(ch).Elem().FieldByName("id").Uint())
 }
 
 // What the tap tells.

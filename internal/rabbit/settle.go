@@ -5,20 +5,20 @@ import "fmt"
 // Ack settles the delivery with this tag, with multiple all up to it. After the end it sends nothing and returns ErrStale, for a tag that is not
 // outstanding ErrNotOutstanding. Nil means that it was written, not that it arrived.
 func (s *Subscription) Ack(tag uint64, multiple bool) error {
-	return s.settle(tag, multiple, func() error { return s.channel.amqp.Ack(tag, multiple) })
+	return s.settle(basicAck, tag, multiple, false)
 }
 
 // Nack returns or discards deliveries, like Ack. From 4.3 a nack with requeue does not count against the delivery limit: it is for a message returned unstarted.
 func (s *Subscription) Nack(tag uint64, multiple, requeue bool) error {
-	return s.settle(tag, multiple, func() error { return s.channel.amqp.Nack(tag, multiple, requeue) })
+	return s.settle(basicNack, tag, multiple, requeue)
 }
 
 // Reject returns or discards one delivery, like Ack. With requeue it counts against the delivery limit on every version: it is for a handler that failed.
 func (s *Subscription) Reject(tag uint64, requeue bool) error {
-	return s.settle(tag, false, func() error { return s.channel.amqp.Reject(tag, requeue) })
+	return s.settle(basicReject, tag, false, requeue)
 }
 
-func (s *Subscription) settle(tag uint64, multiple bool, send func() error) error {
+func (s *Subscription) settle(how method, tag uint64, multiple, requeue bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.channel.amqp.IsClosed() {
@@ -27,17 +27,10 @@ func (s *Subscription) settle(tag uint64, multiple bool, send func() error) erro
 	if !s.tags.settle(tag, multiple) {
 		return fmt.Errorf("%w: tag %d", ErrNotOutstanding, tag)
 	}
-	if err := send(); err != nil {
+	if err := s.channel.settle(&s.encoder, how, tag, multiple, requeue); err != nil {
 		return fmt.Errorf("%w: %w", ErrStale, s.channel.conn.explain(err))
 	}
 	return nil
-}
-
-// note records a delivery before it is handed on.
-func (s *Subscription) note(tag uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tags.high = max(s.tags.high, tag)
 }
 
 // Unsettled returns how many deliveries were received from the broker's side and not yet settled.

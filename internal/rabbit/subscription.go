@@ -35,6 +35,15 @@ type ConsumeOptions struct {
 	Args amqp.Table
 }
 
+func (o ConsumeOptions) checked(c *Conn) (ConsumeOptions, error) {
+	o.Prefetch = cmp.Or(o.Prefetch, 10)
+	o.Tag = cmp.Or(o.Tag, c.opts.connectionName())
+	if o.Queue == "" || o.Prefetch < 1 || o.Prefetch > 65535 || len(o.Tag) > shortStringMax {
+		return o, fmt.Errorf("rabbit: consume from queue %q: a queue, a prefetch from 1 to 65535 (is %d) and a tag of at most 255 bytes are needed", o.Queue, o.Prefetch)
+	}
+	return o, nil
+}
+
 // Subscription is one consumer on a channel of its own: one generation. It ends with its connection, its channel, a cancel by the
 // broker, or Close, and never comes back; subscribe anew. Safe for concurrent use.
 //
@@ -45,65 +54,70 @@ type ConsumeOptions struct {
 type Subscription struct {
 	channel    *Channel
 	tag        string
-	deliveries chan amqp.Delivery
+	deliveries chan *amqp.Delivery // as many as the prefetch fit
 	done       chan struct{}
 	err        error // written before done is closed
 
-	mu    sync.Mutex // one settlement at a time
-	tags  outstanding
-	ended bool
+	mu      sync.Mutex // one settlement at a time
+	encoder encoder
+	tags    outstanding
+	closed  bool // deliveries are
+	ended   bool
 }
 
-// source is what the client library feeds a subscription from.
+// source is what the client library tells about a subscription.
 type source struct {
-	deliveries <-chan amqp.Delivery
+	deliveries <-chan amqp.Delivery // empty, see stream; closed when no more come
 	cancels    <-chan string
 	closes     <-chan *amqp.Error
 }
 
 // Consume subscribes with manual acknowledgement.
 func (c *Conn) Consume(ctx context.Context, opts ConsumeOptions) (*Subscription, error) {
-	opts.Prefetch = cmp.Or(opts.Prefetch, 10)
-	opts.Tag = cmp.Or(opts.Tag, c.opts.connectionName())
-	if opts.Queue == "" || opts.Prefetch < 1 || opts.Prefetch > 65535 || len(opts.Tag) > shortStringMax {
-		return nil, fmt.Errorf("rabbit: consume from queue %q: a queue, a prefetch from 1 to 65535 (is %d) and a tag of at most 255 bytes are needed", opts.Queue, opts.Prefetch)
+	opts, err := opts.checked(c)
+	if err != nil {
+		return nil, err
 	}
 	channel, err := c.Channel(ctx)
 	if err != nil {
 		return nil, err
 	}
-	from, err := subscribe(ctx, channel, opts)
-	if err != nil {
+	s := &Subscription{channel: channel, tag: opts.Tag, deliveries: make(chan *amqp.Delivery, opts.Prefetch), done: make(chan struct{})}
+	from := source{
+		cancels: channel.amqp.NotifyCancel(make(chan string, 1)),
+		closes:  channel.amqp.NotifyClose(make(chan *amqp.Error, 1)),
+	}
+	if from.deliveries, err = channel.consume(ctx, opts, s.deliver); err != nil {
 		return nil, errors.Join(err, channel.Close(context.WithoutCancel(ctx)))
 	}
-	s := &Subscription{channel: channel, tag: opts.Tag, deliveries: make(chan amqp.Delivery), done: make(chan struct{})}
 	go s.run(from) //nolint:contextcheck // the subscription outlives the call that made it
 	return s, nil
 }
 
-func subscribe(ctx context.Context, channel *Channel, opts ConsumeOptions) (from source, err error) {
-	from.cancels = channel.amqp.NotifyCancel(make(chan string, 1))
-	from.closes = channel.amqp.NotifyClose(make(chan *amqp.Error, 1))
-	err = channel.Do(ctx, fmt.Sprintf("consume from queue %q", opts.Queue), func(ch *amqp.Channel) (err error) {
-		if err = ch.Qos(opts.Prefetch, 0, false); err != nil {
-			return err
-		}
-		from.deliveries, err = ch.Consume(opts.Queue, opts.Tag, false, false, false, false, opts.Args)
-		return err
-	})
-	return from, err
+// deliver hands on what has come. There is room for all that may be unsettled.
+func (s *Subscription) deliver(d *amqp.Delivery) error {
+	d.Acknowledger = s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.tags.high = max(s.tags.high, d.DeliveryTag)
+	return offer(s.deliveries, d)
 }
 
-// run hands deliveries on until the subscription ends. After Cancel there are none any more, but settling goes on.
+// run waits for the end. After Cancel there are no deliveries any more, but settling goes on.
 func (s *Subscription) run(from source) {
 	defer telemetry.FatalOnPanic(s.channel.conn.opts.Logger)
-	end := s.forward(from)
+	end := s.watch(from)
 	if end != nil {
-		s.end(end) // before the deliveries close, so that who sees them closed finds Err set
-		close(s.deliveries)
+		s.end(end)
 		return
 	}
+	s.mu.Lock()
+	s.closed = true
 	close(s.deliveries)
+	s.mu.Unlock()
 	select {
 	case _, told := <-from.cancels:
 		s.end(s.cancelled(from, told))
@@ -112,28 +126,15 @@ func (s *Subscription) run(from source) {
 	}
 }
 
-// forward returns why the subscription ended, nil when Cancel ended the deliveries.
-func (s *Subscription) forward(from source) error {
-	for {
-		select {
-		case d, ok := <-from.deliveries:
-			if !ok {
-				return s.told(from)
-			}
-			s.note(d.DeliveryTag)
-			d.Acknowledger = s
-			select {
-			case s.deliveries <- d:
-			case _, told := <-from.cancels:
-				return s.cancelled(from, told)
-			case reason := <-from.closes:
-				return s.channel.endReason(reason)
-			}
-		case _, told := <-from.cancels:
-			return s.cancelled(from, told)
-		case reason := <-from.closes:
-			return s.channel.endReason(reason)
-		}
+// watch returns why the subscription ended, nil when Cancel ended the deliveries.
+func (s *Subscription) watch(from source) error {
+	select {
+	case <-from.deliveries:
+		return s.told(from)
+	case _, told := <-from.cancels:
+		return s.cancelled(from, told)
+	case reason := <-from.closes:
+		return s.channel.endReason(reason)
 	}
 }
 
@@ -158,8 +159,8 @@ func (s *Subscription) told(from source) error {
 	}
 }
 
-// end drops all acknowledgements from here on. After a cancel by the broker it closes the channel: what is unacknowledged goes back to
-// the queue, and what the library still holds is dropped.
+// end drops all acknowledgements from here on, and what nobody has received. After a cancel by the broker it closes the channel: what is
+// unacknowledged goes back to the queue.
 func (s *Subscription) end(reason error) {
 	s.mu.Lock()
 	s.ended = true
@@ -168,12 +169,20 @@ func (s *Subscription) end(reason error) {
 		_ = s.channel.Close(context.Background()) // its failure is the end of the connection, which others see
 	}
 	s.err = reason
-	close(s.done)
+	close(s.done) // before the deliveries close, so that who sees them closed finds Err set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.deliveries)
+	}
+	for range s.deliveries {
+	}
 }
 
 // Deliveries are closed when the subscription has ended, or after Cancel when all of them were received. Err tells which.
-// Nothing is buffered beyond the prefetch.
-func (s *Subscription) Deliveries() <-chan amqp.Delivery { return s.deliveries }
+// Nothing is buffered beyond the prefetch. What has come when it ends is dropped, for it belongs to the broker again.
+func (s *Subscription) Deliveries() <-chan *amqp.Delivery { return s.deliveries }
 
 // Done is closed when the subscription has ended.
 func (s *Subscription) Done() <-chan struct{} { return s.done }
