@@ -13,6 +13,7 @@ const (
 	FieldSQLState   = "sqlstate"
 	FieldReason     = "reason"
 	FieldRule       = "rule"
+	FieldRun        = "run"
 	FieldShard      = "shard"
 	FieldStack      = "stack"
 )

@@ -1,0 +1,172 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/surefoot-mq/surefoot/internal/pause"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/resilience"
+)
+
+const (
+	firstWait    = 500 * time.Millisecond
+	longestWait  = 15 * time.Second
+	shortestRest = time.Second // between two cycles, however soon a suspect is due
+)
+
+// nextDueSQL tells when the next suspect without an answer, or of a process that died, is due. One whose time has passed without being
+// claimed is no suspect any more.
+const nextDueSQL pg.SQL = `
+SELECT extract(epoch FROM min(next_check) - clock_timestamp())::float8 FROM @schema@.reconcile_suspects
+WHERE rule = $1 AND resolved_at IS NULL AND next_check > clock_timestamp()`
+
+// Run checks the rules against the database, then runs a cycle of each at once and one each Interval, until ctx ends; then it returns
+// nil. A database that is away is waited for, also at the start; a rule that does not fit its table ends Run with an error that wraps
+// a [*FaultError] for each fault. Later errors of a cycle are logged, and the next cycle tries again.
+//
+// When ctx ends nothing more is asked, and what was claimed is given back; a change in flight may take DrainTimeout and is then rolled
+// back.
+func (r *Reconciler) Run(ctx context.Context) error {
+	work, release := r.drainContext(ctx)
+	defer release()
+	if started, err := r.start(ctx); err != nil || !started {
+		return err
+	}
+	var group errgroup.Group
+	for _, rule := range r.options.Rules {
+		r.metrics.interval.WithLabelValues(rule.Name).Set(r.options.interval(rule).Seconds())
+		group.Go(func() error {
+			defer telemetry.FatalOnPanic(r.options.Logger)
+			r.loop(ctx, work, rule)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (r *Reconciler) loop(ctx, work context.Context, rule Rule) {
+	for ctx.Err() == nil {
+		result, err := r.cycle(ctx, work, rule)
+		r.tell(ctx, rule.Name, err)
+		if !pause.For(ctx, r.rest(work, rule, result, err)) {
+			return
+		}
+	}
+}
+
+// rest is the wait before the next cycle: none when suspects were left, less than Interval when one is due before, and spread by a
+// tenth, so that replicas that started together drift apart.
+func (r *Reconciler) rest(ctx context.Context, rule Rule, result Result, err error) time.Duration {
+	interval := r.options.interval(rule)
+	if result.More && err == nil {
+		return 0
+	}
+	wait := interval - rand.N(interval/10+1)
+	var due *float64
+	if err != nil {
+		return min(wait, longestWait)
+	}
+	if r.options.Pool.QueryRow(ctx, nextDueSQL.In(r.options.Schema), rule.Name).Scan(&due) == nil && due != nil {
+		soon := time.Duration(*due*float64(time.Second)) + rand.N(shortestRest/10)
+		wait = min(wait, max(soon, shortestRest))
+	}
+	return wait
+}
+
+// drainContext returns a context that ends DrainTimeout after ctx. Release frees it and waits for its goroutine.
+func (r *Reconciler) drainContext(ctx context.Context) (work context.Context, release func()) {
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer telemetry.FatalOnPanic(r.options.Logger)
+		defer close(done)
+		select {
+		case <-ctx.Done():
+		case <-work.Done():
+			return
+		}
+		if pause.For(work, r.options.DrainTimeout) {
+			cancel(resilience.ErrShutdown)
+		}
+	}()
+	return work, func() { cancel(nil); <-done }
+}
+
+// start waits for the database and checks the rules. It is false when ctx ended.
+func (r *Reconciler) start(ctx context.Context) (bool, error) {
+	for delay := firstWait; ; delay = min(2*delay, longestWait) {
+		warnings, err := r.Check(ctx)
+		if err == nil {
+			for _, warning := range warnings {
+				r.options.Logger.Warn().Msg(message.Clip(warning, maxError))
+			}
+			return true, nil
+		}
+		if stopping(ctx) {
+			return false, nil
+		}
+		if !passing(err) {
+			return false, fmt.Errorf("start reconcile: %w", err)
+		}
+		r.tell(ctx, "", err)
+		if !pause.For(ctx, delay) {
+			return false, nil
+		}
+	}
+}
+
+// passing tells a database that is away or overloaded from rules that do not fit.
+func passing(err error) bool {
+	class := resilience.Classify(err)
+	return pg.IsUnavailable(err) || class != resilience.ClassUnknown && class.Retryable()
+}
+
+// health is what the rules say of themselves.
+type health struct {
+	mu     sync.Mutex
+	faults map[string]error
+	ready  func(error)
+}
+
+func (h *health) tell(rule string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.faults == nil {
+		h.faults = map[string]error{}
+	}
+	delete(h.faults, "") // the start is over
+	delete(h.faults, rule)
+	if err != nil {
+		h.faults[rule] = err
+	}
+	var all []error
+	for _, fault := range h.faults {
+		all = append(all, fault)
+	}
+	h.ready(errors.Join(all...))
+}
+
+// tell reports a cycle's end to the log and to readiness. An error that came from stopping is none.
+func (r *Reconciler) tell(ctx context.Context, rule string, err error) {
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		e := r.options.Logger.Error()
+		if rule != "" {
+			e.Str(telemetry.FieldRule, rule)
+		}
+		e.Str("error", bounded(err)).Msg("reconcile error")
+		err = errors.New(bounded(err))
+	}
+	r.health.tell(rule, err)
+}
