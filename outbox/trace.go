@@ -12,12 +12,12 @@ import (
 
 // traceSQL reads the whole outbox, which has no index by message or cause. Rows of the message itself come first.
 const traceSQL pg.SQL = `
-SELECT shard, id, message_id, type, key, source, correlation_id, causation_id, state, created_at, occurred_at, attempts, reason, error, parked_at, last_failed_at, next_at
-FROM (SELECT shard, id, message_id, type, key, source, correlation_id, causation_id, 'pending' AS state, created_at, occurred_at, 0 AS attempts, '' AS reason,
+SELECT shard, id, message_id, type, key, source, correlation_id, causation_id, traceparent, state, created_at, occurred_at, attempts, reason, error, parked_at, last_failed_at, next_at
+FROM (SELECT shard, id, message_id, type, key, source, correlation_id, causation_id, traceparent, 'pending' AS state, created_at, occurred_at, 0 AS attempts, '' AS reason,
              '' AS error, NULL::timestamptz AS parked_at, NULL::timestamptz AS last_failed_at, NULL::timestamptz AS next_at
       FROM @schema@.outbox WHERE message_id = $1 OR causation_id = $1
       UNION ALL
-      SELECT shard, id, message_id, type, key, source, correlation_id, causation_id, state, created_at, occurred_at, attempts, reason,
+      SELECT shard, id, message_id, type, key, source, correlation_id, causation_id, traceparent, state, created_at, occurred_at, attempts, reason,
              error, parked_at, last_failed_at, next_at
       FROM @schema@.outbox_parked WHERE message_id = $1 OR causation_id = $1) AS t
 ORDER BY message_id <> $1, created_at, shard, id LIMIT $2`
@@ -32,6 +32,7 @@ type Traced struct {
 	Source        string
 	CorrelationID string
 	CausationID   string
+	TraceParent   string
 	// State is [StatePending], [StateRetry] or [StateDead].
 	State      string
 	CreatedAt  time.Time

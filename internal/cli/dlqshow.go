@@ -143,11 +143,11 @@ func failureRows(l *deadletter.Letter) [][]string {
 		{"last failed", stampText(f.LastFailedAt.Time)},
 		{"failed on", f.Host + " " + f.Version},
 	}
-	return append(rows, timeline(l)...)
+	return append(rows, attemptRows(l)...)
 }
 
-// timeline are the attempts in their order, each with the time since the one before it, and the last redrive among them.
-func timeline(l *deadletter.Letter) (rows [][]string) {
+// attemptRows are the attempts in their order, each with the time since the one before it, and the last redrive among them.
+func attemptRows(l *deadletter.Letter) (rows [][]string) {
 	var last time.Time
 	add := func(title string, at time.Time, text string) {
 		since := ""

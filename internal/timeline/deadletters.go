@@ -163,7 +163,7 @@ func (r *reader) archive(ctx context.Context) error {
 		} else {
 			r.t.place("in the archive of %s, restorable until %s", queue, at.Add(archiveRetention).UTC().Format(time.RFC3339))
 		}
-		r.t.AddAttempts(queue, attemptsOf(envelope))
+		r.t.attempts(queue, attemptsOf(envelope))
 		return nil
 	})
 	if err != nil {

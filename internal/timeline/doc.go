@@ -5,7 +5,7 @@
 // confirm, and a message that waits in a queue or in a retry queue is in no table. Each such gap is a sentence in [Timeline.Unknown].
 //
 // The attempts that failed stand in the message alone, where it lies: whoever has looked at the dead letter adds them by
-// [Timeline.AddAttempts].
+// [Timeline.AddLetter].
 //
 // Every text in a timeline may come from outside: escape it before it is shown.
 package timeline

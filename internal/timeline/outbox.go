@@ -62,9 +62,8 @@ func (r *reader) outbox(ctx context.Context) error {
 func (t *Timeline) ownRow(row outbox.Traced, why string) {
 	t.own = true
 	t.Type, t.Key, t.Source, t.CorrelationID = row.Type, row.Key, row.Source, row.CorrelationID
-	if row.CausationID != "" {
-		t.Links = append(t.Links, Link{Relation: "caused by", ID: row.CausationID})
-	}
+	t.TraceID = traceID(row.TraceParent)
+	t.causedBy(row.CausationID)
 	t.add(Step{At: message.Stamp{Time: row.CreatedAt}, Store: StoreOutbox, What: "enqueued", Detail: fmt.Sprintf("row %d/%d", row.Shard, row.Row)})
 	if row.State == outbox.StatePending {
 		text := "in the outbox, pending"

@@ -87,6 +87,8 @@ type Timeline struct {
 	Key           string `json:"key,omitempty"`
 	Source        string `json:"source,omitempty"`
 	CorrelationID string `json:"correlation_id,omitempty"`
+	// TraceID is by what a tracing backend finds its trace.
+	TraceID string `json:"trace_id,omitempty"`
 	// Places are where it is, as far as the stores know; empty: no store knows.
 	Places []string `json:"places"`
 	// Steps by time; those whose time is not known come first.
@@ -282,13 +284,41 @@ func seconds(s Step) int64 {
 	return s.At.UnixMicro()
 }
 
-// AddAttempts adds what the failure record of a message in a dead-letter queue, or in the archive, says of its attempts.
-func (t *Timeline) AddAttempts(queue string, attempts []message.Attempt) {
+// Found is what a look at a dead letter tells.
+type Found struct {
+	Type, Key, Source, CorrelationID, CausationID, TraceParent string
+	Attempts                                                   []message.Attempt
+}
+
+// AddLetter adds what a look at the message in a dead-letter queue has found: who it is, and its failed attempts.
+func (t *Timeline) AddLetter(queue string, f Found) {
+	t.Type, t.Key, t.Source = cmp.Or(t.Type, f.Type), cmp.Or(t.Key, f.Key), cmp.Or(t.Source, f.Source)
+	t.CorrelationID, t.TraceID = cmp.Or(t.CorrelationID, f.CorrelationID), cmp.Or(t.TraceID, traceID(f.TraceParent))
+	t.causedBy(f.CausationID)
+	t.attempts(queue, f.Attempts)
+	t.sort()
+}
+
+func (t *Timeline) attempts(queue string, attempts []message.Attempt) {
 	for _, a := range attempts {
 		t.add(Step{
 			At: message.Stamp{Time: a.At}, Store: StoreMessage, What: fmt.Sprintf("attempt %d failed", a.Number), Queue: queue, Failed: true,
 			Detail: fmt.Sprintf("%s: %s (on %s)", a.Class, a.Message, a.Host),
 		})
 	}
-	t.sort()
+}
+
+func (t *Timeline) causedBy(id string) {
+	link := Link{Relation: "caused by", ID: id}
+	if id != "" && !slices.Contains(t.Links, link) {
+		t.Links = append(t.Links, link)
+	}
+}
+
+// traceID is by what a tracing backend finds the trace of a W3C traceparent; empty: there is none.
+func traceID(parent string) string {
+	if parts := strings.Split(parent, "-"); len(parts) >= 4 {
+		return parts[1]
+	}
+	return ""
 }
