@@ -313,4 +313,46 @@ var all = []guard{
 		from: "\tbatch.Queue(genericPlan)\n", to: "\tbatch.Queue(\"select 1\")\n",
 		pkg: "relay", test: "TestHotStatementsKeepTheirGenericPlan",
 	},
+	{
+		name: "a reconciliation acts only while it holds the claim", file: "reconcile/settle.go",
+		from: "resolved_at = CASE WHEN $6::text IS NOT NULL THEN clock_timestamp() END\nWHERE rule = $1 AND key_hash = $2 AND run_id = $3 AND next_check > clock_timestamp()",
+		to: "resolved_at = CASE WHEN $6::text IS NOT NULL THEN clock_timestamp() END\nWHERE rule = $1 AND key_hash = $2 AND $3::uuid IS NOT NULL",
+		pkg: "reconcile", test: "TestWhoeverChangedTheRowFirstWins",
+	},
+	{
+		name: "a suspect is changed only as it was seen", file: "reconcile/compiled.go",
+		from: "AND t.{status} = $2::text::{statustype} AND {sinceguard}",
+		to: "AND $2::text IS NOT NULL AND $3::timestamptz IS NOT NULL",
+		pkg: "reconcile", test: "TestWhoeverChangedTheRowFirstWins",
+	},
+	{
+		name: "of several claims of a suspect one holds", file: "reconcile/claim.go",
+		from: "WHERE c.next_check <= clock_timestamp() OR c.since <> excluded.since",
+		to: "WHERE true",
+		pkg: "reconcile", test: "TestOfTwoThatFindASuspectOneClaimsIt",
+	},
+	{
+		name: "a page in between is no answer", file: "reconcile/http.go",
+		from: " && isJSON(refusal.Header, refusal.Body)",
+		to: " && isJSON(refusal.Header, refusal.Body) == isJSON(refusal.Header, refusal.Body)",
+		pkg: "reconcile", test: "TestWhatIsNoAnswerOverHTTP",
+	},
+	{
+		name: "an answer that the rule does not name is none", file: "reconcile/cycle.go",
+		from: "case !acts:",
+		to: "case !acts && stop == nil:",
+		pkg: "reconcile", test: "TestNoAnswerLeavesTheSuspectAndIsAskedForAgain",
+	},
+	{
+		name: "the queries of a rule only read", file: "reconcile/authority.go",
+		from: "AccessMode: pgx.ReadOnly",
+		to: "AccessMode: pgx.ReadWrite",
+		pkg: "reconcile", test: "TestQueriesOnlyRead",
+	},
+	{
+		name: "a key leads to no other path", file: "reconcile/placeholder.go",
+		from: "if strings.Trim(part, \".\") == \"\" {",
+		to: "if strings.Trim(part, \".\") == \"\\x00\" {",
+		pkg: "reconcile", test: "TestAKeyLeadsNowhereElse",
+	},
 }
