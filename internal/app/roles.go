@@ -25,6 +25,8 @@ type Role struct {
 	Configured func(*config.Config) bool
 	// Missing says what a configuration lacks in which the role is not configured, and what to do.
 	Missing string
+	// Early says that the role works also before the database is there. Default: it waits for it.
+	Early bool
 	// New builds the role. It validates and does no I/O.
 	New func(Deps) (Runner, error)
 }
@@ -66,7 +68,7 @@ type Deps struct {
 
 // Roles are all the roles of this program, in the order in which they are started.
 func Roles() []Role {
-	return []Role{relayRole(), consumeRole(), watchdogRole(), deadLettersRole()}
+	return []Role{relayRole(), consumeRole(), watchdogRole(), deadLettersRole(), consoleRole()}
 }
 
 // ErrNothingToRun is wrapped by Run's error when the configuration has no role, or not what a role needs.

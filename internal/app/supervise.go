@@ -58,7 +58,7 @@ func (a *application) start(ctx context.Context, roles []Role, runners []Runner)
 	for i, role := range roles {
 		logger := a.logger.With().Str(telemetry.FieldRole, role.Name).Logger()
 		r.run(role.Name, logger, func() error {
-			if !gate.passed(ctx) {
+			if !role.Early && !gate.passed(ctx) {
 				return nil
 			}
 			return supervise(ctx, runners[i], logger, a.readiness.Part(role.Name))

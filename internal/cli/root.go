@@ -20,6 +20,7 @@ func commands(s *session) []*cobra.Command {
 		watchdogCommand(s),
 		messageCommand(s),
 		auditCommand(s),
+		consoleCommand(s),
 		demoCommand(s),
 		benchCommand(s),
 		versionCommand(s),

@@ -19,6 +19,7 @@ type Config struct {
 	Topology topology.Spec `yaml:"topology"`
 	Inbox    Inbox         `yaml:"inbox"`
 	Watchdog Watchdog      `yaml:"watchdog"`
+	Console  Console       `yaml:"console"`
 	Shutdown Shutdown      `yaml:"shutdown"`
 
 	// Dependencies are the limits of calls to other services, by name, for the programs that make them: see policy.FromConfig.
@@ -163,6 +164,12 @@ type Rule struct {
 	EventType string `yaml:"event_type"`
 	// Payload adds columns to the event: JSON name to column. Default: none.
 	Payload map[string]string `yaml:"payload"`
+}
+
+// Console says where the operators' page is served.
+type Console struct {
+	// Listen is host:port of a loopback address; with it `surefoot run` serves the page, too. Default: none.
+	Listen string `yaml:"listen"`
 }
 
 // Shutdown says how a stop goes.

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/internal/app"
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/internal/console"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+)
+
+func consoleCommand(s *session) *cobra.Command {
+	listen := ""
+	cmd := &cobra.Command{
+		Use: "console", Short: "Serve the operators' page to this machine's browsers, until stopped", Args: cobra.NoArgs,
+		Long: "Serve the operators' page: what flows, what is stuck and why, dead letters, redrives. There is no login yet, so it listens on\n" +
+			"loopback addresses only; from elsewhere take a tunnel: ssh -L 9465:" + console.DefaultListen + " HOST. Changes are in the audit,\n" +
+			"by --as, else SUREFOOT_OPERATOR, else console@host. Database and broker may be away: the page says what it lacks.\n\n" +
+			"`surefoot run` serves it too, where console.listen is set.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.console(cmd.Context(), listen) },
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "`host:port` to listen on, loopback; port 0 takes a free one (default console.listen, else "+console.DefaultListen+")")
+	return cmd
+}
+
+func (s *session) console(ctx context.Context, listen string) error {
+	c, err := s.config(need{database: true, amqp: true})
+	if err != nil {
+		return err
+	}
+	if listen = cmp.Or(listen, c.Console.Listen, console.DefaultListen); console.CheckListen(listen) != nil {
+		return usageErrorf("", "--listen: %w", console.CheckListen(listen))
+	}
+	who := ""
+	if s.as != "" || s.env.getenv("SUREFOOT_OPERATOR") != "" {
+		if who, err = s.operator(); err != nil {
+			return err
+		}
+	}
+	options, err := s.consoleOptions(ctx, c)
+	if err != nil {
+		return err
+	}
+	options.Listen, options.Who = listen, who
+	options.Listening = func(addr string) {
+		s.note("the console is on http://%s/ for browsers of this machine; Ctrl-C ends it", addr)
+	}
+	served, err := console.New(options)
+	if err != nil {
+		return err
+	}
+	if err := served.Run(ctx); err != nil {
+		if errors.Is(err, console.ErrNotLoopback) {
+			return usageErrorf("", "%w", err)
+		}
+		return err
+	}
+	return nil
+}
+
+// consoleOptions opens a pool without asking whether the database is there: the page tells.
+func (s *session) consoleOptions(ctx context.Context, c *config.Config) (console.Options, error) {
+	logger, err := s.logger(c.Log)
+	if err != nil {
+		return console.Options{}, err
+	}
+	pool, err := pg.Open(ctx, pg.Options{
+		URL: c.Database.URL.Reveal(), Name: "surefoot console " + s.env.Host, MaxConns: int32(c.Database.MaxConns),
+		ConnectTimeout: c.Database.ConnectTimeout, StatementTimeout: c.Database.StatementTimeout,
+	})
+	if err != nil {
+		return console.Options{}, fmt.Errorf("open the database: %w", err)
+	}
+	s.onClose(func() error { pool.Close(); return nil })
+	return app.ConsoleOptions(c, pool, logger, s.env.Host, s.build().Version), nil
+}

@@ -1,0 +1,188 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/topology"
+)
+
+// DefaultListen is where `surefoot console` listens unless it is told otherwise.
+const DefaultListen = "127.0.0.1:9465"
+
+// Options of a console.
+type Options struct {
+	// Listen is host:port; the host must be a loopback address or localhost. Port 0 takes any free one. Default: DefaultListen.
+	Listen string
+	// Pool of the database. Required. The database may be away.
+	Pool *pgxpool.Pool
+	// Schema that holds Surefoot's tables. Default: "surefoot".
+	Schema string
+	// AMQPURL of the broker, password included. Required. The broker may be away.
+	AMQPURL string
+	// ManagementURL of the broker's management plugin; without credentials it takes those of AMQPURL. Default: port 15672 of its host.
+	ManagementURL string
+	// TLS for amqps and https. Default: the system's authorities.
+	TLS *tls.Config
+	// Topology is what is shown. Default: no queues.
+	Topology topology.Spec
+	// Who acts, for the audit; the address of the browser is added. Default: "console@" and Host.
+	Who string
+	// Interval between samples, and between updates of open pages. Default: 2 s.
+	Interval time.Duration
+	// Logger of what goes wrong; requests are not logged. Default: none.
+	Logger zerolog.Logger
+	// Host and Version are part of the connections' names. Default: "unknown" and "dev".
+	Host, Version string
+	// Ready is told nil once pages are served. Default: nobody is told.
+	Ready func(reason error)
+	// Listening is told the address once pages are served. Default: nobody is told.
+	Listening func(addr string)
+}
+
+// Console serves the pages. Make it with New.
+type Console struct {
+	opts       Options
+	letters    *deadletter.DeadLetters
+	management *rabbit.Management
+	queues     []topology.Queue
+	pages      *pages
+	known      known
+	history    history
+	hub        hub
+	looks      chan struct{} // places for looks into queues
+	requests   chan struct{} // places for requests
+	runs       driven
+}
+
+// New checks the options. It does no I/O.
+func New(o Options) (*Console, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	c := &Console{
+		opts: o, queues: o.Topology.WithDefaults().Queues,
+		looks: make(chan struct{}, maxLooks), requests: make(chan struct{}, maxRequests),
+	}
+	queues := make([]deadletter.Queue, len(c.queues))
+	for i, q := range c.queues {
+		queues[i] = deadletter.Queue{Name: q.Name, Owner: q.Owner, Runbook: q.Runbook}
+	}
+	var err error
+	c.letters, err = deadletter.New(deadletter.Options{
+		Pool: o.Pool, Schema: o.Schema, AMQPURL: o.AMQPURL, ManagementURL: o.ManagementURL, TLS: o.TLS, Queues: queues,
+		Logger: o.Logger, Host: o.Host, Version: o.Version,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c.management, err = rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: o.AMQPURL, URL: o.ManagementURL, TLS: o.TLS})
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c.runs.live = map[uuid.UUID]bool{}
+	if c.pages, err = newPages(c); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (o Options) withDefaults() Options {
+	o.Listen = cmp.Or(o.Listen, DefaultListen)
+	o.Schema = cmp.Or(o.Schema, pg.DefaultSchema)
+	o.Interval = cmp.Or(o.Interval, 2*time.Second)
+	o.Host = cmp.Or(o.Host, "unknown")
+	o.Version = cmp.Or(o.Version, "dev")
+	o.Who = cmp.Or(o.Who, "console@"+o.Host)
+	if o.Ready == nil {
+		o.Ready = func(error) {}
+	}
+	if o.Listening == nil {
+		o.Listening = func(string) {}
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Pool == nil:
+		return errors.New("console: Pool is missing")
+	case o.AMQPURL == "":
+		return errors.New("console: AMQPURL is missing")
+	case o.Interval < 100*time.Millisecond:
+		return errors.New("console: Interval must be at least 100ms")
+	}
+	if err := pg.CheckSchema(o.Schema); err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
+	return CheckListen(o.Listen)
+}
+
+// ErrNotLoopback says that the console would be reachable from elsewhere.
+var ErrNotLoopback = errors.New("the console has no login and listens on loopback addresses only")
+
+// CheckListen tells whether a console may listen there.
+func CheckListen(listen string) error {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil || port == "" {
+		return fmt.Errorf("console: %q is not host:port, such as %s", listen, DefaultListen)
+	}
+	if !loopback(host) {
+		return fmt.Errorf("%w: %q is none; use %s, and from elsewhere a tunnel: ssh -L 9465:%s, kubectl port-forward", ErrNotLoopback, host, DefaultListen, DefaultListen)
+	}
+	return nil
+}
+
+// loopback takes the name localhost, which browsers resolve to this machine whatever the network says, and addresses; no other name, for
+// names can be turned.
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Zone() == "" && addr.IsLoopback()
+}
+
+// Run serves until ctx ends, and returns nil then. Database and broker may be away at any time. Redrives that were started here go
+// on elsewhere: any replica of `surefoot run` takes them up, or whoever resumes them.
+func (c *Console) Run(ctx context.Context) error {
+	listener, err := c.listen(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	c.runs.open(ctx)
+	defer c.runs.close()
+	defer working.Wait()
+	defer cancel()
+	c.ask(ctx, &working)
+	return c.serve(ctx, listener)
+}
+
+// listen makes sure that the address is what its name promised.
+func (c *Console) listen(ctx context.Context) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.opts.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the console on %s (choose another console.listen): %w", c.opts.Listen, err)
+	}
+	if addr, ok := listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
+		return nil, errors.Join(fmt.Errorf("%w: %s is none", ErrNotLoopback, listener.Addr()), listener.Close())
+	}
+	return listener, nil
+}

@@ -1,0 +1,176 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/resilience/policy"
+)
+
+// step is one card of the flow.
+type step struct {
+	Name, Link string
+	Known      bool
+	Count      int64
+	Estimated  bool
+	Age        string // of the oldest; empty: nothing waits, or not known
+	Rate, Says string // what the rate is of
+	Kind       string
+}
+
+// service is one line of health.
+type service struct {
+	Name   string
+	Status status
+	Detail string
+}
+
+type overviewData struct {
+	Steps    []step
+	Calls    []call
+	Looked   bool // everything was asked at least once
+	Services []service
+	Circuits []circuit
+	Groups   []deadletter.FailureGroup
+	Runs     []deadletter.Run
+	Plots    []plot
+}
+
+// circuit is a snapshot that says whether it is still believed.
+type circuit struct {
+	policy.Snapshot
+	Status status
+	Stale  bool
+}
+
+func (c *Console) overview(*http.Request) (found, error) {
+	f := c.known.get()
+	rows, now := c.rows(&f), time.Now()
+	groups := slices.Clone(f.Groups.Value.Groups)
+	slices.SortStableFunc(groups, func(a, b deadletter.FailureGroup) int { return b.LastDead.Compare(a.LastDead) })
+	d := overviewData{
+		Steps: c.steps(&f, rows, now), Calls: c.calls(&f), Services: c.services(&f, rows), Circuits: circuits(f.Circuits.Value),
+		Groups: groups[:min(len(groups), 5)], Runs: f.Runs.Value,
+		Looked: (f.Outbox.Known() || f.Outbox.Err != nil) && (f.Broker.Known() || f.Broker.Err != nil),
+		Plots: []plot{
+			c.history.draw(now, "rates", "Messages per second", "/s", perSecond,
+				figure{"enqueued", func(s *sample) float64 { return s.enqueued }},
+				figure{"left the outbox", func(s *sample) float64 { return s.published }},
+				figure{"handled", func(s *sample) float64 { return s.handled }}),
+			c.history.draw(now, "depths", "Messages waiting", "", short,
+				figure{"in queues", func(s *sample) float64 { return s.ready }},
+				figure{"to be retried", func(s *sample) float64 { return s.retrying }},
+				figure{"dead", func(s *sample) float64 { return s.dead }}),
+			c.history.draw(now, "outbox-age", "Age of the oldest in the outbox", "", seconds,
+				figure{"outbox", func(s *sample) float64 { return s.outboxAge }}),
+			c.history.draw(now, "dead-age", "Age of the oldest dead letter", "", seconds,
+				figure{"dead letters", func(s *sample) float64 { return s.deadAge }}),
+		},
+	}
+	return found{title: "Overview", data: d}, nil
+}
+
+func (c *Console) steps(f *facts, rows []queueRow, now time.Time) []step {
+	out, queue, retry, dead := step{Name: "Outbox", Link: "/outbox"}, step{Name: "Queues", Link: "/queues"}, step{Name: "Retry", Link: "/queues"}, step{Name: "Dead letters", Link: "/dead"}
+	o := f.Outbox.Value
+	out.Known, out.Count, out.Estimated = f.Outbox.Known(), o.Pending, o.Estimated
+	if o.Pending > 0 {
+		out.Age = seconds(o.Oldest)
+	}
+	out.Rate, out.Says = perSecond(c.history.lately(func(s *sample) float64 { return s.published })), "published"
+	queue.Known, retry.Known, dead.Known = f.Broker.Known(), f.Broker.Known(), f.Broker.Known()
+	in, lastHour := 0.0, 0
+	for _, r := range rows {
+		queue.Count += int64(r.Ready + r.Unacked)
+		retry.Count += int64(r.Retrying)
+		dead.Count += int64(r.Dead)
+		in, lastHour = in+r.Out, lastHour+r.LastHour
+	}
+	queue.Says = "acknowledged"
+	if queue.Rate = "–"; f.Flows.Known() {
+		queue.Rate = perSecond(in)
+	}
+	retry.Says = "waiting for their next attempt"
+	if dead.Rate = "–"; f.Groups.Known() {
+		dead.Rate = number(lastHour)
+	}
+	dead.Says = "died in the last hour"
+	if oldest := oldestDead(rows); !oldest.IsZero() {
+		dead.Age = span(now.Sub(oldest))
+	}
+	if dead.Count > 0 {
+		dead.Kind = "bad"
+	}
+	if out.Known && (o.Dead > 0 || o.Oldest > outboxLate.Seconds()) {
+		out.Kind = "bad"
+	}
+	if retry.Count > 0 {
+		retry.Kind = "warn"
+	}
+	return []step{out, queue, retry, dead}
+}
+
+func (c *Console) services(f *facts, rows []queueRow) []service {
+	health := func(name string, known bool, err error, detail string) service {
+		switch {
+		case err != nil:
+			return service{name, status{"bad", "away"}, line(err)}
+		case known:
+			return service{name, status{"ok", "answers"}, detail}
+		}
+		return service{name, status{"none", "being asked"}, ""}
+	}
+	o := f.Outbox.Value
+	relays := service{"Relays", status{"none", "unknown"}, ""}
+	if f.Outbox.Fresh() {
+		relays.Status, relays.Detail = status{"ok", "running"}, counted(o.Relays, "relay")
+		if o.Relays == 0 {
+			relays.Status, relays.Detail = status{"none", "none"}, "no relay is running"
+		}
+	}
+	working, idle := 0, 0
+	for _, r := range rows {
+		if r.Consumers > 0 {
+			working++
+		} else {
+			idle++
+		}
+	}
+	consumers := service{"Consumers", status{"none", "unknown"}, ""}
+	if f.Broker.Fresh() && len(rows) > 0 {
+		consumers.Status = status{"ok", "connected"}
+		consumers.Detail = "on " + counted(working, "queue")
+		if idle > 0 {
+			consumers.Status, consumers.Detail = status{"warn", "missing"}, consumers.Detail+", none on "+counted(idle, "queue")
+		}
+	}
+	return []service{
+		health("PostgreSQL", f.Outbox.Known(), f.Outbox.Err, "schema "+c.opts.Schema),
+		health("RabbitMQ", f.Broker.Known(), f.Broker.Err, "vhost "+c.management.Vhost()),
+		health("Management API", f.Flows.Known(), f.Flows.Err, "rates and unacknowledged messages"),
+		relays, consumers,
+	}
+}
+
+// circuits puts those that are not closed first.
+func circuits(list []policy.Snapshot) []circuit {
+	all := make([]circuit, len(list))
+	for i, s := range list {
+		one := circuit{Snapshot: s, Status: status{"ok", "closed"}, Stale: time.Since(s.UpdatedAt) > circuitFresh}
+		switch s.State {
+		case "open":
+			one.Status = status{"bad", "open"}
+		case "half-open":
+			one.Status = status{"warn", "trying"}
+		}
+		if one.Stale {
+			one.Status = status{"none", "last seen " + one.Status.Word}
+		}
+		all[i] = one
+	}
+	rank := func(c circuit) int { return map[string]int{"bad": 0, "warn": 1, "ok": 2, "none": 3}[c.Status.Kind] }
+	slices.SortStableFunc(all, func(a, b circuit) int { return rank(a) - rank(b) })
+	return all[:min(len(all), maxShown)]
+}

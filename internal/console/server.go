@@ -1,0 +1,143 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+)
+
+// Limits for browsers. There are few, near by.
+const (
+	readTimeout  = 10 * time.Second
+	writeTimeout = 30 * time.Second
+	idleTimeout  = 60 * time.Second
+	stopTimeout  = 5 * time.Second
+	maxHeader    = 32 << 10
+	maxForm      = 64 << 10
+	maxRequests  = 64
+	maxLooks     = 4
+	maxStreams   = 32
+)
+
+// contentPolicy lets a page use what this server serves, and nothing else: no script or style in the page itself, no frames, no way for
+// markup to become script.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
+	"frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// serve answers until ctx ends; then streams end at once, and requests in flight have a moment.
+func (c *Console) serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler:     c.Handler(),
+		ReadTimeout: readTimeout, ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+	}
+	failed := make(chan error, 1)
+	go func() {
+		defer telemetry.FatalOnPanic(c.opts.Logger)
+		failed <- server.Serve(listener)
+	}()
+	c.opts.Ready(nil)
+	c.opts.Listening(listener.Addr().String())
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve the console: %w", err)
+	case <-ctx.Done():
+	}
+	c.hub.close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		_ = server.Close() // it is over: what did not end in time is cut off
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the console: %w", err)
+	}
+	return nil
+}
+
+// Handler answers all requests. It is exported for tests.
+func (c *Console) Handler() http.Handler {
+	mux := http.NewServeMux()
+	c.pages.routes(mux)
+	mux.HandleFunc("GET /live", c.live)
+	mux.HandleFunc("GET /static/{name}", c.pages.static)
+	own := http.NewCrossOriginProtection()
+	own.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusForbidden, "this change was asked for by a page of somebody else; nothing was done")
+	}))
+	return c.guarded(own.Handler(http.MaxBytesHandler(mux, maxForm)))
+}
+
+// guarded answers only those who mean this server, a few at a time, and tells browsers what pages may do.
+func (c *Console) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		head := w.Header()
+		head.Set("Content-Security-Policy", contentPolicy)
+		head.Set("X-Content-Type-Options", "nosniff")
+		head.Set("X-Frame-Options", "DENY")
+		head.Set("Referrer-Policy", "same-origin")
+		head.Set("Cross-Origin-Opener-Policy", "same-origin")
+		head.Set("Cross-Origin-Resource-Policy", "same-origin")
+		head.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+		head.Set("Cache-Control", "no-store")
+		switch {
+		case !ours(r.Host):
+			refuse(w, http.StatusMisdirectedRequest, "this console answers to 127.0.0.1, [::1] and localhost only")
+			return
+		case foreign(r):
+			refuse(w, http.StatusForbidden, "another page may lead here, but not read or embed this one")
+			return
+		}
+		if r.URL.Path != "/live" { // streams have places of their own
+			select {
+			case c.requests <- struct{}{}:
+				defer func() { <-c.requests }()
+			default:
+				head.Set("Retry-After", "1")
+				refuse(w, http.StatusServiceUnavailable, "too many requests at a time")
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ours says whether a request means a loopback host. The port may be another one: that of a tunnel.
+func ours(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	} else if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	return loopback(host)
+}
+
+// foreign says whether a page of somebody else asks for more than to lead its reader here. Looks into queues must not be
+// had from there either.
+func foreign(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+		return false
+	}
+	leads := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	return !leads && (r.Method == http.MethodGet || r.Method == http.MethodHead)
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintln(w, text) // whoever asked is gone
+}
+
+// who acts in a request, for the audit.
+func (c *Console) who(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = "unknown"
+	}
+	return c.opts.Who + " (console, " + host + ")"
+}
