@@ -22,6 +22,7 @@ func commands(s *session) []*cobra.Command {
 		auditCommand(s),
 		consoleCommand(s),
 		demoCommand(s),
+		drillCommand(s),
 		benchCommand(s),
 		versionCommand(s),
 	}

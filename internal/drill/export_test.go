@@ -1,0 +1,41 @@
+package drill
+
+import "context"
+
+// Played is what an arm observed, without a verdict.
+type Played struct {
+	Report  ArmReport
+	figures []Figure
+}
+
+// Play plays one arm with its drill's defaults.
+func Play(ctx context.Context, o Options, d Drill, arm string) (Played, error) {
+	r, err := New(o)
+	if err != nil {
+		return Played{}, err
+	}
+	if err := r.open(ctx); err != nil {
+		return Played{}, err
+	}
+	defer r.close(ctx)
+	set, err := d.settings(o.Set, r.seed)
+	if err != nil {
+		return Played{}, err
+	}
+	for _, a := range d.Arms {
+		if a.Name == arm {
+			report, figures := r.play(ctx, d, a, set)
+			return Played{report, figures}, nil
+		}
+	}
+	panic("no arm " + arm)
+}
+
+// Under holds what one arm observed against the checks of another.
+func (p Played) Under(d Drill, arm string) []CheckResult {
+	set, _ := d.settings(nil, 1)
+	return judge(d.Checks(set), arm, p.figures)
+}
+
+// NotObserved is the text of a figure that an arm owes.
+const NotObserved = notObserved
