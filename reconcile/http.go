@@ -45,7 +45,7 @@ func NewHTTP(o HTTPOptions) (*HTTPAuthority, error) {
 	if o.Client == nil {
 		faults = append(faults, errors.New("reconcile: the Client of the HTTP authority is missing"))
 	}
-	if problem := URLFault(o.URL); problem != "" {
+	if problem := urlFault(o.URL); problem != "" {
 		faults = append(faults, errors.New("reconcile: the URL of the HTTP authority "+problem))
 	}
 	if err := errors.Join(faults...); err != nil {
@@ -55,8 +55,8 @@ func NewHTTP(o HTTPOptions) (*HTTPAuthority, error) {
 	return &HTTPAuthority{o}, nil
 }
 
-// URLFault says what is wrong with the URL of an HTTP authority, or "". A placeholder may not say where it leads.
-func URLFault(template string) string {
+// urlFault says what is wrong with the URL of an HTTP authority, or "". A placeholder may not say where it leads.
+func urlFault(template string) string {
 	parsed, err := url.Parse(placeholder.ReplaceAllString(template, "x"))
 	switch {
 	case template == "":

@@ -33,6 +33,7 @@ func (c *Config) check(r *reader) {
 	checkTopology(r, c.Topology)
 	within(r, "inbox.retention", c.Inbox.Retention, time.Minute, 10*365*24*time.Hour)
 	c.Watchdog.check(r)
+	c.Reconcile.check(r, c.Dependencies)
 	checkDependencies(r, c.Dependencies)
 	c.Console.check(r)
 	within(r, "shutdown.timeout", c.Shutdown.Timeout, time.Second, 10*time.Minute)

@@ -10,17 +10,18 @@ import (
 
 // Config is the whole configuration. Load returns it complete and checked.
 type Config struct {
-	Database Database      `yaml:"database"`
-	AMQP     AMQP          `yaml:"amqp"`
-	HTTP     HTTP          `yaml:"http"`
-	Log      Log           `yaml:"log"`
-	Tracing  Tracing       `yaml:"tracing"`
-	Relay    Relay         `yaml:"relay"`
-	Topology topology.Spec `yaml:"topology"`
-	Inbox    Inbox         `yaml:"inbox"`
-	Watchdog Watchdog      `yaml:"watchdog"`
-	Console  Console       `yaml:"console"`
-	Shutdown Shutdown      `yaml:"shutdown"`
+	Database  Database      `yaml:"database"`
+	AMQP      AMQP          `yaml:"amqp"`
+	HTTP      HTTP          `yaml:"http"`
+	Log       Log           `yaml:"log"`
+	Tracing   Tracing       `yaml:"tracing"`
+	Relay     Relay         `yaml:"relay"`
+	Topology  topology.Spec `yaml:"topology"`
+	Inbox     Inbox         `yaml:"inbox"`
+	Watchdog  Watchdog      `yaml:"watchdog"`
+	Reconcile Reconcile     `yaml:"reconcile"`
+	Console   Console       `yaml:"console"`
+	Shutdown  Shutdown      `yaml:"shutdown"`
 
 	// Dependencies are the limits of calls to other services, by name, for the programs that make them: see policy.FromConfig.
 	Dependencies map[string]resilience.Settings `yaml:"dependencies"`
@@ -191,8 +192,9 @@ func Default() Config {
 			PollMin: 2 * time.Millisecond, PollMax: 100 * time.Millisecond, ConfirmTimeout: 30 * time.Second,
 			Attempts: 3, Backoff: 200 * time.Millisecond, OnPoison: "strict",
 		},
-		Inbox:    Inbox{Retention: 168 * time.Hour},
-		Watchdog: Watchdog{Interval: time.Minute, Batch: 100},
-		Shutdown: Shutdown{Timeout: 25 * time.Second},
+		Inbox:     Inbox{Retention: 168 * time.Hour},
+		Watchdog:  Watchdog{Interval: time.Minute, Batch: 100},
+		Reconcile: defaultReconcile(),
+		Shutdown:  Shutdown{Timeout: 25 * time.Second},
 	}
 }

@@ -2,8 +2,10 @@ package config_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,13 +107,13 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 		require.True(t, contains(documented, strings.Split(key, ".")), "%s is not in docs/surefoot.yaml", key)
 	}
 	got.Database.URL, got.AMQP.URL, got.AMQP.ManagementURL = "", "", ""
-	got.Watchdog.Rules, got.Topology = nil, topology.Spec{}
+	got.Watchdog.Rules, got.Reconcile.Rules, got.Topology = nil, nil, topology.Spec{}
 	got.Dependencies = nil
 	want := config.Default()
 	require.Equal(t, &want, got, "the file documents a default that is not the default")
 }
 
-// contains tells whether a path of keys leads to something; [] is a list's first element, {} any one of a map.
+// contains tells whether a path of keys leads to something; [] is any element of a list, {} any one of a map.
 func contains(node any, path []string) bool {
 	if len(path) == 0 {
 		return true
@@ -121,12 +123,10 @@ func contains(node any, path []string) bool {
 	name, isMap := strings.CutSuffix(name, "{}")
 	next, ok := section[name]
 	if elements, _ := next.(map[string]any); isMap {
-		for _, element := range elements {
-			return contains(element, path[1:])
-		}
+		return slices.ContainsFunc(slices.Collect(maps.Values(elements)), func(element any) bool { return contains(element, path[1:]) })
 	}
-	if list, _ := next.([]any); isList && len(list) > 0 {
-		next = list[0]
+	if list, _ := next.([]any); isList {
+		return slices.ContainsFunc(list, func(element any) bool { return contains(element, path[1:]) })
 	}
 	return ok && contains(next, path[1:])
 }
