@@ -68,7 +68,7 @@ type Deps struct {
 
 // Roles are all the roles of this program, in the order in which they are started.
 func Roles() []Role {
-	return []Role{relayRole(), consumeRole(), watchdogRole(), deadLettersRole(), consoleRole()}
+	return []Role{relayRole(), consumeRole(), watchdogRole(), reconcileRole(), deadLettersRole(), consoleRole()}
 }
 
 // ErrNothingToRun is wrapped by Run's error when the configuration has no role, or not what a role needs.

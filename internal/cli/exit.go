@@ -12,6 +12,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/reconcile"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/watchdog"
 )
@@ -90,13 +91,22 @@ func exitCode(ctx context.Context, err error) int {
 func isMisconfigured(err error) bool {
 	_, faults := errors.AsType[config.FaultsError](err)
 	_, setup := errors.AsType[*app.SetupError](err)
-	rule, mismatch := errors.AsType[*watchdog.FaultError](err)
-	return faults || setup || mismatch && !rule.Denied || errors.Is(err, app.ErrNothingToRun)
+	mismatch, denied := ruleFault(err)
+	return faults || setup || mismatch && !denied || errors.Is(err, app.ErrNothingToRun)
+}
+
+// ruleFault recognises a rule that does not fit its table, and one that the database role may not carry out.
+func ruleFault(err error) (mismatch, denied bool) {
+	if rule, ok := errors.AsType[*watchdog.FaultError](err); ok {
+		return true, rule.Denied
+	}
+	rule, ok := errors.AsType[*reconcile.FaultError](err)
+	return ok, ok && rule.Denied
 }
 
 // isDenied recognises refusals: SQLSTATE class 28 (authorisation) and 42501 (privilege), AMQP 403.
 func isDenied(err error) bool {
-	if rule, mismatch := errors.AsType[*watchdog.FaultError](err); mismatch && rule.Denied {
+	if _, denied := ruleFault(err); denied {
 		return true
 	}
 	state := resilience.SQLStateOf(err)

@@ -18,6 +18,7 @@ func commands(s *session) []*cobra.Command {
 		consumeCommand(s),
 		dlqCommand(s),
 		watchdogCommand(s),
+		reconcileCommand(s),
 		messageCommand(s),
 		auditCommand(s),
 		consoleCommand(s),
