@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,29 +13,39 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/provider"
 	"github.com/surefoot-mq/surefoot/examples/shop/sample"
 	"github.com/surefoot-mq/surefoot/examples/shop/shop"
-	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 )
 
 const usage = `usage: shop COMMAND [flags]
 
   migrate        create the services' schemas and put the sample's items and customers into them
-  orders, inventory, payments, notifications
-                 run one service
-  all            run the four services in one process
+  orders         lead orders through their saga, and recover those whose outcome is not known
+  inventory      hold stock, by events and over HTTP: POST /v1/reservations, GET /v1/reservations/{order},
+                 POST /v1/reservations/{order}/release
+  payments       charge and pay back, by events and over HTTP: POST /v1/payments, GET /v1/payments/{order}; ask the
+                 provider for what is not known
+  notifications  tell customers how their orders ended
+  all            run these four in one process
   api            take orders over HTTP: POST /v1/orders, GET /v1/orders/{id}, GET /v1/storefront
   catalog, customers
                  answer the api over HTTP
-  provider       run the payment provider to break
+  provider       run the payment provider to break; it takes no real money
+  mail           run the mail server to break; it sends nothing
   submit FILE    take orders from a file of JSON lines (- for standard input)
+  cases          list the recovery cases that are not closed; reopen TENANT ORDER has one tried again that was left to a person
+  clean          remove what is older than its retention; the services do it by themselves, once an hour
+  erase TENANT   remove everything of a tenant, unless an order of it is still on its way
   account        compare all books; exits 1 when something is wrong
   sample         write the sample orders
+
+Services over HTTP, and any other with -http, also answer /livez, /readyz and /metrics. shop COMMAND -h lists the flags.
 
 Environment: SUREFOOT_DATABASE_URL, SUREFOOT_AMQP_URL (or without SUREFOOT_); with SUREFOOT_MANAGEMENT_URL the
 consumers also check that no dead-letter path is lossy.
@@ -60,9 +69,11 @@ func (e environment) url(name string) string {
 
 // settings are the flags of all commands.
 type settings struct {
-	prefix, schema, providerURL, listen string
-	http, catalogURL, customersURL      string
-	hold, paymentLimit, paymentTimeout  time.Duration
+	prefix, schema, providerURL, listen     string
+	http, catalogURL, customersURL          string
+	inventoryURL, paymentsURL, mailURL      string
+	hold, paymentLimit, paymentTimeout      time.Duration
+	checkout, finishWithin, giveUp, recheck time.Duration
 }
 
 func (e environment) settings(command string, args []string) (settings, []string, error) {
@@ -73,9 +84,16 @@ func (e environment) settings(command string, args []string) (settings, []string
 	flags.StringVar(&s.schema, "schema", "surefoot", "Surefoot's schema")
 	flags.StringVar(&s.providerURL, "provider", "http://127.0.0.1:8089", "URL of the payment provider")
 	flags.StringVar(&s.listen, "listen", "127.0.0.1:8089", "where the payment provider listens")
-	flags.StringVar(&s.http, "http", "", "where api, catalog or customers listens (default 127.0.0.1:8090, :8091, :8092)")
+	flags.StringVar(&s.http, "http", "", "where the command listens (default of api, catalog, customers, inventory, payments, mail: 127.0.0.1:8090 to :8095)")
 	flags.StringVar(&s.catalogURL, "catalog", "http://127.0.0.1:8091", "URL of the catalog")
 	flags.StringVar(&s.customersURL, "customers", "http://127.0.0.1:8092", "URL of the customers service")
+	flags.StringVar(&s.inventoryURL, "inventory", "http://127.0.0.1:8093", "URL of the inventory; all listens there")
+	flags.StringVar(&s.paymentsURL, "payments", "http://127.0.0.1:8094", "URL of the payments; all listens there")
+	flags.StringVar(&s.mailURL, "mail", "", "URL of the mail server (default none: mails are only noted)")
+	flags.DurationVar(&s.checkout, "checkout", 10*time.Second, "the budget of an order with \"checkout\": \"sync\"")
+	flags.DurationVar(&s.finishWithin, "finish-within", 10*time.Minute, "how old an order in recovery may be to go on; an older one is compensated")
+	flags.DurationVar(&s.giveUp, "give-up", time.Hour, "how long a recovery case is tried before it is left to a person")
+	flags.DurationVar(&s.recheck, "recheck", 10*time.Second, "when a payment that is not known is asked for again; it doubles up to 10 min")
 	flags.DurationVar(&s.hold, "hold", 15*time.Minute, "how long stock is reserved")
 	flags.DurationVar(&s.paymentLimit, "payment-limit", shop.DefaultPaymentLimit, "the limit of the watchdog's rule PAYMENT_TIMEOUT")
 	flags.DurationVar(&s.paymentTimeout, "payment-timeout", 5*time.Second, "how long the payment provider may take to answer")
@@ -94,8 +112,8 @@ func run(ctx context.Context, args []string, env environment) error {
 	if err != nil {
 		return err
 	}
-	if len(rest) > 0 && args[0] != "submit" {
-		return fmt.Errorf("%w: %q is too much", errUsage, rest[0])
+	if most := arguments[args[0]]; len(rest) > most {
+		return fmt.Errorf("%w: %q is too much", errUsage, rest[most])
 	}
 	switch args[0] {
 	case "help", "-h", "--help":
@@ -105,16 +123,26 @@ func run(ctx context.Context, args []string, env environment) error {
 		return sample.Write(env.stdout)
 	case "provider":
 		return serveProvider(ctx, s.listen, env.stderr)
+	case "mail":
+		return env.serveMail(ctx, s)
 	case "all":
-		return env.withShop(ctx, s, func(p *program) error { return p.consume(ctx) })
+		return env.withShop(ctx, s, func(p *program) error { return p.all(ctx) })
 	case "orders", "inventory", "payments", "notifications":
-		return env.withShop(ctx, s, func(p *program) error { return p.consume(ctx, args[0]) })
+		return env.withShop(ctx, s, func(p *program) error { return p.role(ctx, args[0]) })
 	case "api":
 		return env.withShop(ctx, s, func(p *program) error { return p.serveAPI(ctx) })
 	case "catalog":
 		return env.withShop(ctx, s, func(p *program) error { return p.serve(ctx, "127.0.0.1:8091", p.shop.Catalog.Routes) })
 	case "customers":
 		return env.withShop(ctx, s, func(p *program) error { return p.serve(ctx, "127.0.0.1:8092", p.shop.Customers.Routes) })
+	case "cases":
+		return env.withShop(ctx, s, func(p *program) error { return p.cases(ctx) })
+	case "reopen":
+		return env.withShop(ctx, s, func(p *program) error { return p.reopen(ctx, rest) })
+	case "clean":
+		return env.withShop(ctx, s, func(p *program) error { return p.clean(ctx) })
+	case "erase":
+		return env.withShop(ctx, s, func(p *program) error { return p.erase(ctx, rest) })
 	case "migrate":
 		return env.withShop(ctx, s, func(p *program) error { return p.migrate(ctx) })
 	case "account":
@@ -125,13 +153,19 @@ func run(ctx context.Context, args []string, env environment) error {
 	return fmt.Errorf("%w: there is no command %q", errUsage, args[0])
 }
 
+// arguments are how many words a command takes beside its flags.
+var arguments = map[string]int{"submit": 1, "erase": 1, "reopen": 2}
+
 // program is a command with what it works on.
 type program struct {
 	environment
 	settings
-	shop   *shop.Shop
-	client *provider.Client
-	logger zerolog.Logger
+	shop    *shop.Shop
+	client  *provider.Client
+	mailer  *shop.Mailer // nil: mails are only noted
+	logger  zerolog.Logger
+	metrics *prometheus.Registry
+	probes  *probes
 }
 
 func (e environment) withShop(ctx context.Context, s settings, do func(*program) error) error {
@@ -151,17 +185,31 @@ func (e environment) withShop(ctx context.Context, s settings, do func(*program)
 		return err
 	}
 	defer client.Close()
-	p := &program{environment: e, settings: s, client: client, logger: zerolog.New(e.stderr).With().Timestamp().Logger()}
+	p := &program{environment: e, settings: s, client: client, logger: zerolog.New(e.stderr).With().Timestamp().Logger(), metrics: newRegistry()}
+	p.probes = newProbes(p.metrics)
 	host, _ := os.Hostname() // only a name in connections
-	p.shop, err = shop.New(shop.Options{
+	o := shop.Options{
 		Pool: pool, AMQPURL: e.url("AMQP_URL"), ManagementURL: e.url("MANAGEMENT_URL"), Provider: client,
 		Prefix: s.prefix, Schema: s.schema, Hold: s.hold,
-		Logger: p.logger, Host: host,
-	})
-	if err != nil {
+		Logger: p.logger, Metrics: p.metrics, Ready: p.probes.set, Host: host,
+	}
+	if s.mailURL != "" {
+		if p.mailer, err = shop.NewMailer(o, s.mailURL, nil); err != nil {
+			return fmt.Errorf("%w: %w", errUsage, err)
+		}
+		defer p.mailer.Close()
+		o.Mailer = p.mailer
+	}
+	if p.shop, err = shop.New(o); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	return do(p)
+}
+
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
 }
 
 func (p *program) consume(ctx context.Context, roles ...string) error {
@@ -179,29 +227,6 @@ func (p *program) migrate(ctx context.Context) error {
 		return err
 	}
 	return p.shop.Seed(ctx, sample.Stock())
-}
-
-// serve answers requests until ctx ends.
-func (p *program) serve(ctx context.Context, listen string, routes func(*http.ServeMux)) error {
-	mux := http.NewServeMux()
-	routes(mux)
-	server, err := httpserver.New(httpserver.Options{Handler: mux, Listen: cmp.Or(p.http, listen), Logger: p.logger})
-	if err != nil {
-		return err
-	}
-	return server.Run(ctx)
-}
-
-func (p *program) serveAPI(ctx context.Context) error {
-	api, err := p.shop.API(p.catalogURL, p.customersURL)
-	if err != nil {
-		return err
-	}
-	defer api.Close()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return api.Run(ctx) })
-	group.Go(func() error { return p.serve(ctx, "127.0.0.1:8090", api.Routes) })
-	return group.Wait()
 }
 
 func (p *program) submit(ctx context.Context, args []string) error {

@@ -26,6 +26,10 @@ func clip(s string) string { return message.Clip(strings.TrimSpace(s), maxLogged
 // ServeHTTP implements [http.Handler]: it admits the request, and hands it to the handler with its id, its deadline and its
 // limits.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.options.Probes != nil && probe(r.URL.Path) {
+		s.options.Probes.ServeHTTP(w, r)
+		return
+	}
 	began := time.Now()
 	ctx, cancel := resilience.BudgetFromRequest(r, s.options.Timeout)
 	defer cancel()
@@ -37,6 +41,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.finish(x, began) //nolint:contextcheck // the exchange has it
 	s.serve(x)
 }
+
+func probe(path string) bool { return path == "/livez" || path == "/readyz" || path == "/metrics" }
 
 // serve refuses before the first byte of the body is read.
 func (s *Server) serve(x *exchange) {

@@ -42,6 +42,9 @@ type Options struct {
 	Timeout time.Duration
 	// MaxConcurrent is how many requests may be in hand; more are answered with 503 and Retry-After. Default: 256.
 	MaxConcurrent int
+	// Probes answers /livez, /readyz and /metrics, past all limits: a server that is overloaded must still be seen. Its requests
+	// are neither logged nor counted. Default: these paths are the handler's.
+	Probes http.Handler
 	// Limiter limits each client over all routes. Default: none.
 	Limiter *Limiter
 	// MaxBody bounds the body of a request in bytes; a larger one is answered with 413. Default: 1 MiB.

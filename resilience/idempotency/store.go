@@ -113,3 +113,14 @@ func (s *Store) Resolve(ctx context.Context, tx pgx.Tx, k Key, a Answer) (bool, 
 	}
 	return tag.RowsAffected() == 1, nil
 }
+
+// Erase forgets everything that a caller has sent, in the given transaction, and returns how many requests those were. One that is
+// pending goes too, and is then a new request when it comes again: erase nobody of whom something is still under way. It reads the
+// whole table.
+func (s *Store) Erase(ctx context.Context, tx pgx.Tx, caller string) (int64, error) {
+	tag, err := tx.Exec(ctx, s.sql.erase, caller)
+	if err != nil {
+		return 0, fmt.Errorf("erase requests of a caller: %w", explain(err, s.options.Schema))
+	}
+	return tag.RowsAffected(), nil
+}

@@ -33,6 +33,8 @@ WHERE id = $1 AND pending`
 
 	forgetSQL pg.SQL = `DELETE FROM @schema@.idempotency WHERE id = $1`
 
+	eraseSQL pg.SQL = `DELETE FROM @schema@.idempotency WHERE caller = $1`
+
 	findSQL pg.SQL = `SELECT request, pending, coalesce(status, 0), headers, body, expires_at - clock_timestamp() FROM @schema@.idempotency WHERE id = $1`
 
 	lockSQL = findSQL + ` FOR UPDATE`
@@ -51,13 +53,14 @@ const (
 type statements struct {
 	wait                                         string
 	claim, answer, resolve, forget, find, locked string
+	erase                                        string
 }
 
 func newStatements(o Options) statements {
 	in := func(s pg.SQL) string { return s.In(o.Schema) }
 	return statements{
 		wait:  "SET LOCAL lock_timeout = " + strconv.FormatInt(o.Wait.Milliseconds(), 10),
-		claim: in(claimSQL), answer: in(answerSQL), resolve: in(resolveSQL), forget: in(forgetSQL), find: in(findSQL), locked: in(lockSQL),
+		claim: in(claimSQL), answer: in(answerSQL), resolve: in(resolveSQL), forget: in(forgetSQL), find: in(findSQL), locked: in(lockSQL), erase: in(eraseSQL),
 	}
 }
 

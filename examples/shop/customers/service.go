@@ -86,6 +86,16 @@ func (s *Service) Seed(ctx context.Context, tx pgx.Tx, all []Customer) error {
 	return nil
 }
 
+const eraseSQL store.SQL = `DELETE FROM @schema@.customers WHERE tenant = $1`
+
+// Erase removes everything of a tenant.
+func (s *Service) Erase(ctx context.Context, tx pgx.Tx, tenant string) error {
+	if _, err := tx.Exec(ctx, eraseSQL.In(s.schema), tenant); err != nil {
+		return fmt.Errorf("erase customers: %w", err)
+	}
+	return nil
+}
+
 // Routes registers the service's requests.
 func (s *Service) Routes(mux *http.ServeMux) {
 	mux.Handle("GET /v1/customers/{id}", httpserver.Handler(s.customer))

@@ -1,16 +1,18 @@
 // Package notifications tells customers how their orders ended. It hangs beside the saga: its failures stay in
-// its own queue and hold nobody up.
+// its own queue and hold nobody up. While mail is down that queue is paused: messages stay where they are, and no attempt is counted.
 package notifications
 
 import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
+	"github.com/surefoot-mq/surefoot/examples/shop/mail"
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -36,21 +38,34 @@ CREATE TABLE IF NOT EXISTS @schema@.mails (
 // none the worse for it.
 const BounceDomain = "@bounce.example"
 
+// Mailer hands a mail over, once for each order and kind. [*mail.Client] is one.
+type Mailer interface {
+	Send(ctx context.Context, m mail.Mail) error
+}
+
 // Options of the service.
 type Options struct {
 	// Prefix of the shop's schemas. Default: "shop".
 	Prefix string
+	// Mailer takes the mails. Default: none; the row stands for the mail.
+	Mailer Mailer
 }
 
 // Service is the notifications service. It is safe for concurrent use.
-type Service struct{ schema string }
+type Service struct {
+	schema string
+	mailer Mailer
+}
+
+// Retention of the service's tables.
+var Retention = []store.Retention{store.Old("mails", "sent_at", "true", 90*24*time.Hour)}
 
 // New returns the service. It does no I/O.
 func New(o Options) (*Service, error) {
 	if err := store.CheckPrefix(o.Prefix); err != nil {
 		return nil, fmt.Errorf("notifications: %w", err)
 	}
-	return &Service{schema: store.Schema(o.Prefix, Name)}, nil
+	return &Service{schema: store.Schema(o.Prefix, Name), mailer: o.Mailer}, nil
 }
 
 // Schema is the service's own.
@@ -75,10 +90,25 @@ func (s *Service) Routes(mux *consumer.Mux) {
 const sendSQL store.SQL = `
 INSERT INTO @schema@.mails (order_id, kind, tenant, subject) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING`
 
-// send stands for a mail that leaves: a row in the same transaction as the inbox.
+// send notes a mail in the same transaction as the inbox, and hands it over. When that commit fails the mail is handed over again,
+// and its server knows it.
 func (s *Service) send(ctx context.Context, tx pgx.Tx, ref event.Ref, kind, subject string) error {
-	if _, err := tx.Exec(ctx, sendSQL.In(s.schema), ref.OrderID, kind, ref.Tenant, subject); err != nil {
-		return fmt.Errorf("send mail: %w", err)
+	tag, err := tx.Exec(ctx, sendSQL.In(s.schema), ref.OrderID, kind, ref.Tenant, subject)
+	if err != nil {
+		return fmt.Errorf("note mail: %w", err)
+	}
+	if s.mailer == nil || tag.RowsAffected() == 0 {
+		return nil
+	}
+	return s.mailer.Send(ctx, mail.Mail{OrderID: ref.OrderID, Tenant: ref.Tenant, Kind: kind, Subject: subject})
+}
+
+const eraseSQL store.SQL = `DELETE FROM @schema@.mails WHERE tenant = $1`
+
+// Erase removes everything of a tenant.
+func (s *Service) Erase(ctx context.Context, tx pgx.Tx, tenant string) error {
+	if _, err := tx.Exec(ctx, eraseSQL.In(s.schema), tenant); err != nil {
+		return fmt.Errorf("erase mails: %w", err)
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
 package orders
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,12 +37,18 @@ type Customers interface {
 	Customer(ctx context.Context, tenant, id string) (event.Customer, error)
 }
 
-// APIOptions say what the service's API works with. All are required.
+// APIOptions say what the service's API works with.
 type APIOptions struct {
+	// Pool, Store, Catalog and Customers are required.
 	Pool      *pgxpool.Pool
 	Store     *idempotency.Store
 	Catalog   Catalog
 	Customers Customers
+	// Inventory and Payments are asked by orders with "checkout": "sync". Default: there are none, and such orders are refused.
+	Inventory Inventory
+	Payments  Payments
+	// Checkout is the budget of reserving and authorising; the time of the request is another. Default: 10 s.
+	Checkout time.Duration
 }
 
 // API takes orders over HTTP and tells what became of them.
@@ -50,11 +58,14 @@ type API struct {
 }
 
 // API returns the service's API.
-func (s *Service) API(o APIOptions) *API { return &API{s, o} }
+func (s *Service) API(o APIOptions) *API {
+	o.Checkout = cmp.Or(o.Checkout, 10*time.Second)
+	return &API{s, o}
+}
 
 // Routes registers the API's requests.
 func (a *API) Routes(mux *http.ServeMux) {
-	mux.Handle("POST /v1/orders", a.options.Store.HandlePrepared(a.prepare))
+	mux.Handle("POST /v1/orders", a.options.Store.HandleSteps(idempotency.Steps{Prepare: a.prepare, Ask: a.ask, Check: a.check}))
 	mux.Handle("GET /v1/orders/{id}", httpserver.Handler(a.order))
 }
 
@@ -67,6 +78,7 @@ type request struct {
 	Lines      []requestLine `json:"lines"`
 	Card       string        `json:"card"`
 	Note       string        `json:"note"`
+	Checkout   string        `json:"checkout"`
 }
 
 type requestLine struct {
@@ -96,9 +108,12 @@ func (a *API) prepare(ctx context.Context, r *http.Request) (idempotency.Handler
 
 // complete makes an order of what was asked for, what it costs, and who asks.
 func (a *API) complete(ctx context.Context, key idempotency.Key, in request) (Order, error) {
-	o := Order{Tenant: key.Caller, IdempotencyKey: key.Key, Card: in.Card, Note: in.Note}
+	o := Order{Tenant: key.Caller, IdempotencyKey: key.Key, Card: in.Card, Note: in.Note, Checkout: in.Checkout}
 	if err := in.check(); err != nil {
 		return o, err
+	}
+	if in.Checkout == CheckoutSync && (a.options.Inventory == nil || a.options.Payments == nil) {
+		return o, web.Invalid(fmt.Errorf("checkout %q is not offered here", CheckoutSync))
 	}
 	var items map[string]catalog.Item
 	group, each := errgroup.WithContext(ctx)
@@ -165,6 +180,10 @@ func (a *API) submit(ctx context.Context, tx pgx.Tx, o Order) (idempotency.Answe
 	}
 	if err != nil {
 		return idempotency.Answer{}, err
+	}
+	if o.Checkout == CheckoutSync {
+		now, err := a.service.taken(ctx, tx, submitted.ID)
+		return now.answer(nil), err // until the services have answered
 	}
 	answer := idempotency.JSON(http.StatusAccepted, map[string]any{
 		"orderId": submitted.ID, "status": viewPending, "totalCents": o.TotalCents(), "currency": o.Currency,

@@ -71,6 +71,11 @@ func (s *Service) stockReleased(ctx context.Context, tx pgx.Tx, _ message.Messag
 }
 
 func (s *Service) paymentConfirmed(ctx context.Context, tx pgx.Tx, _ message.Message, e event.PaymentConfirmed) error {
+	return s.confirm(ctx, tx, e)
+}
+
+// confirm ends an order well, unless it has ended already.
+func (s *Service) confirm(ctx context.Context, tx pgx.Tx, e event.PaymentConfirmed) error {
 	rows, err := tx.Query(ctx, confirmSQL.In(s.schema), e.OrderID, e.ChargeID)
 	if err != nil {
 		return fmt.Errorf("confirm order: %w", err)

@@ -1,7 +1,7 @@
 package orders
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,15 +11,15 @@ import (
 
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
-	"github.com/surefoot-mq/surefoot/resilience"
-	"github.com/surefoot-mq/surefoot/resilience/httpserver"
+	"github.com/surefoot-mq/surefoot/examples/shop/web"
 )
 
 // What a customer sees of a status.
 const (
-	viewPending  = "pending"
-	viewAccepted = "accepted"
-	viewFailed   = "failed"
+	viewPending    = "pending"
+	viewAccepted   = "accepted"
+	viewRecovering = "recovering"
+	viewFailed     = "failed"
 )
 
 // views of the statuses.
@@ -29,10 +29,18 @@ var views = map[string]string{
 
 const (
 	viewSQL store.SQL = `
-SELECT id, status, coalesce(reason, ''), total_cents, currency, created_at, status_at, reserved_until, coalesce(charge_id, ''), coalesce(refund_id, '')
+SELECT id, status, coalesce(reason, ''), total_cents, currency, created_at, status_at, reserved_until, coalesce(charge_id, ''), coalesce(refund_id, ''), checkout, request_id
 FROM @schema@.orders WHERE id = $1 AND tenant = $2`
 
 	linesSQL store.SQL = `SELECT sku, name, quantity, unit_price_cents FROM @schema@.order_lines WHERE order_id = $1 ORDER BY line`
+
+	viewCaseSQL store.SQL = `
+SELECT tenant, order_id, state, reason, evidence, asked, next_at, opened_at, closed_at FROM @schema@.recovery_cases
+WHERE order_id = $1 AND tenant = $2 ORDER BY id DESC LIMIT 1`
+
+	viewAttemptsSQL store.SQL = `
+SELECT operation, dependency, number, class, started_at, took_ms, left_ms FROM @schema@.order_attempts
+WHERE order_id = $1 AND tenant = $2 ORDER BY id DESC LIMIT 50`
 )
 
 // view is the answer to GET /v1/orders/{id}.
@@ -54,6 +62,22 @@ type trace struct {
 	ReservedUntil *time.Time `json:"reservedUntil,omitempty"`
 	ChargeID      string     `json:"chargeId,omitempty"`
 	RefundID      string     `json:"refundId,omitempty"`
+	Checkout      string     `json:"checkout"`
+	RequestID     string     `json:"requestId,omitempty"`
+	// Recovery is the order's last case, and Attempts are the last calls that were made for it, newest first.
+	Recovery *Case     `json:"recovery,omitempty"`
+	Attempts []tracked `json:"attempts,omitempty"`
+}
+
+// tracked is one attempt of a call.
+type tracked struct {
+	Operation  string    `json:"operation"`
+	Dependency string    `json:"dependency"`
+	Number     int       `json:"number"`
+	Class      string    `json:"class"`
+	StartedAt  time.Time `json:"startedAt"`
+	TookMS     int64     `json:"tookMs"`
+	LeftMS     int64     `json:"leftMs"`
 }
 
 // order answers a tenant about its own orders: another one's are not there.
@@ -65,22 +89,52 @@ func (a *API) order(w http.ResponseWriter, r *http.Request) error {
 	var v view
 	t := &v.Trace
 	err = a.options.Pool.QueryRow(r.Context(), viewSQL.In(a.service.schema), r.PathValue("id"), tenant).Scan(&v.OrderID, &t.Status, &v.Reason,
-		&v.TotalCents, &v.Currency, &t.CreatedAt, &t.StatusAt, &t.ReservedUntil, &t.ChargeID, &t.RefundID)
+		&v.TotalCents, &v.Currency, &t.CreatedAt, &t.StatusAt, &t.ReservedUntil, &t.ChargeID, &t.RefundID, &t.Checkout, &t.RequestID)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return &httpserver.Problem{Code: resilience.CodeNotFound, Detail: "There is no such order."}
+		return web.NotFound("order")
 	}
 	if err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
 	v.Status = views[t.Status]
-	rows, err := a.options.Pool.Query(r.Context(), linesSQL.In(a.service.schema), v.OrderID)
+	if err := a.details(r.Context(), tenant, &v); err != nil {
+		return err
+	}
+	return web.JSON(w, http.StatusOK, v)
+}
+
+// details are the order's lines, its recovery and its calls. One that waits for its recovery says so.
+func (a *API) details(ctx context.Context, tenant string, v *view) error {
+	rows, err := a.options.Pool.Query(ctx, linesSQL.In(a.service.schema), v.OrderID)
 	if err != nil {
 		return fmt.Errorf("read order's lines: %w", err)
 	}
 	if v.Lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[event.Line]); err != nil {
 		return fmt.Errorf("read order's lines: %w", err)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	return json.NewEncoder(w).Encode(v)
+	if v.Trace.Checkout != CheckoutSync {
+		return nil
+	}
+	rows, err = a.options.Pool.Query(ctx, viewCaseSQL.In(a.service.schema), v.OrderID, tenant)
+	if err != nil {
+		return fmt.Errorf("read order's recovery: %w", err)
+	}
+	last, err := pgx.CollectOneRow(rows, pgx.RowToAddrOfStructByPos[Case])
+	switch {
+	case err == nil:
+		v.Trace.Recovery = last
+		if v.Status == viewPending && last.ClosedAt == nil {
+			v.Status = viewRecovering
+		}
+	case !errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("read order's recovery: %w", err)
+	}
+	rows, err = a.options.Pool.Query(ctx, viewAttemptsSQL.In(a.service.schema), v.OrderID, tenant)
+	if err != nil {
+		return fmt.Errorf("read order's attempts: %w", err)
+	}
+	if v.Trace.Attempts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[tracked]); err != nil {
+		return fmt.Errorf("read order's attempts: %w", err)
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ ORDER BY o.created_at, o.id`
 
 // What is held or sold must be missing in stock, and nothing else: together they stay what they were at the start.
 const stockSQL store.SQL = `
-SELECT s.sku, s.available + coalesce((
+SELECT s.sku, s.available + s.sold::integer + coalesce((
     SELECT sum(l.quantity) FROM {inventory}.reservation_lines AS l JOIN {inventory}.reservations AS r USING (order_id)
     WHERE l.sku = s.sku AND r.status IN ('ACTIVE', 'EXPIRED', 'COMMITTED')), 0)::integer
 FROM {inventory}.stock AS s ORDER BY s.sku`

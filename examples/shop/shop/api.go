@@ -6,65 +6,68 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/jackc/pgx/v5"
 
-	"github.com/surefoot-mq/surefoot/examples/shop/catalog"
-	"github.com/surefoot-mq/surefoot/examples/shop/customers"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/storefront"
-	"github.com/surefoot-mq/surefoot/resilience"
-	"github.com/surefoot-mq/surefoot/resilience/httpclient"
+	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 	"github.com/surefoot-mq/surefoot/resilience/idempotency"
-	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
 
-// lookup bounds the calls of an order: with their retries they fit into the 3 s that it has for them.
-var lookup = resilience.Settings{Deadline: 2800 * time.Millisecond, Timeout: 800 * time.Millisecond}
-
-// API is the front of the shop: orders and a page of items over HTTP, with what they need from catalog and customers.
-type API struct {
-	store    *idempotency.Store
-	orders   *orders.API
-	front    *storefront.Storefront
-	policies []*policy.Policy
-	clients  []*httpclient.Client
+// APIOptions of the shop's front.
+type APIOptions struct {
+	// Clients ask the services. Required; the caller runs and closes them.
+	Clients *Clients
+	// Checkout is the budget of an order with "checkout": "sync". Default: 10 s.
+	Checkout time.Duration
+	// Storefront is what a client may ask of it. Default: 300 requests a minute.
+	Storefront httpserver.Rate
+	// Retention of idempotency keys. Default: 24 h.
+	Retention time.Duration
 }
 
-// API returns the front, which asks catalog and customers at their URLs. It does no I/O. Close lets its connections go.
-func (s *Shop) API(catalogURL, customersURL string) (*API, error) {
-	a := new(API)
-	prices, err := a.client(s.options, catalog.Name)
-	if err != nil {
+// API is the front of the shop: orders and a page of items over HTTP.
+type API struct {
+	// Store remembers requests and their answers.
+	Store *idempotency.Store
+
+	orders *orders.API
+	front  *storefront.Storefront
+}
+
+// API returns the front. It does no I/O.
+func (s *Shop) API(o APIOptions) (*API, error) {
+	if o.Clients == nil {
+		return nil, errors.New("shop: the API's Clients are missing")
+	}
+	a, c := new(API), o.Clients
+	var err error
+	if a.Store, err = s.store(o.Retention); err != nil {
 		return nil, err
 	}
-	people, err := a.client(s.options, customers.Name)
-	if err != nil {
-		return nil, err
-	}
-	o := s.options
-	a.store, err = idempotency.New(idempotency.Options{Pool: o.Pool, Schema: o.Schema, Caller: orders.Tenant, Logger: o.Logger, Metrics: o.Metrics})
-	if err != nil {
-		return nil, err
-	}
-	items := catalog.NewClient(catalogURL, prices)
-	a.orders = s.Orders.API(orders.APIOptions{Pool: o.Pool, Store: a.store, Catalog: items, Customers: customers.NewClient(customersURL, people)})
-	a.front, err = storefront.New(items, s.Inventory.Stock(o.Pool))
+	a.orders = s.Orders.API(orders.APIOptions{
+		Pool: s.options.Pool, Store: a.Store, Catalog: c.Catalog, Customers: c.Customers, Inventory: c.Inventory, Payments: c.Payments, Checkout: o.Checkout,
+	})
+	a.front, err = storefront.New(c.Catalog, s.Inventory.Stock(s.options.Pool), o.Storefront)
 	return a, err
 }
 
-func (a *API) client(o Options, dependency string) (*httpclient.Client, error) {
-	guard, err := policy.New(policy.Options{
-		Name: dependency, Settings: lookup, Pool: o.Pool, Schema: o.Schema, Host: o.Host, Logger: o.Logger, Metrics: o.Metrics,
+func (s *Shop) store(retention time.Duration) (*idempotency.Store, error) {
+	o := s.options
+	return idempotency.New(idempotency.Options{
+		Pool: o.Pool, Schema: o.Schema, Caller: orders.Tenant, Retention: retention, Logger: o.Logger, Metrics: o.Metrics,
 	})
+}
+
+// Recovery returns the worker that finishes orders whose outcome is not known. Pool, Inventory, Payments, Store and Logger of the
+// options are the shop's. It does no I/O.
+func (s *Shop) Recovery(c *Clients, o orders.RecoveryOptions) (*orders.Recovery, error) {
+	remembered, err := s.store(0)
 	if err != nil {
 		return nil, err
 	}
-	client, err := httpclient.New(httpclient.Options{Policy: guard})
-	if err != nil {
-		return nil, err
-	}
-	a.policies, a.clients = append(a.policies, guard), append(a.clients, client)
-	return client, nil
+	o.Pool, o.Inventory, o.Payments, o.Store, o.Logger = s.options.Pool, c.Inventory, c.Payments, remembered, s.options.Logger
+	return s.Orders.Recovery(o)
 }
 
 // Routes registers the front's requests.
@@ -73,22 +76,19 @@ func (a *API) Routes(mux *http.ServeMux) {
 	a.front.Routes(mux)
 }
 
-// Run forgets old keys and writes down the state of the circuits until ctx ends.
-func (a *API) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.store.Run(ctx) })
-	for _, p := range a.policies {
-		group.Go(func() error { return p.Run(ctx) })
-	}
-	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+// Run forgets old keys until ctx ends; then it returns nil.
+func (a *API) Run(ctx context.Context) error { return a.Store.Run(ctx) }
+
+// Cases lists the recovery cases that are not closed, the oldest first.
+func (s *Shop) Cases(ctx context.Context) ([]orders.Case, error) {
+	return s.Orders.Cases(ctx, s.options.Pool)
 }
 
-// Close lets idle connections go.
-func (a *API) Close() {
-	for _, c := range a.clients {
-		c.Close()
-	}
+// Reopen has a case that was left to a person tried again; false when the tenant's order has none.
+func (s *Shop) Reopen(ctx context.Context, tenant, orderID string) (done bool, err error) {
+	err = pgx.BeginFunc(ctx, s.options.Pool, func(tx pgx.Tx) error {
+		done, err = s.Orders.Reopen(ctx, tx, tenant, orderID)
+		return err
+	})
+	return done, err
 }

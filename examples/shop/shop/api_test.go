@@ -3,6 +3,7 @@ package shop_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/customers"
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
+	"github.com/surefoot-mq/surefoot/examples/shop/shop"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
@@ -40,13 +42,16 @@ func newFront(t *testing.T) front {
 	}, []customers.Customer{{Tenant: "alpine", ID: "c1", Customer: event.Customer{Name: "Zoë", Email: "zoe@mail.example"}}}))
 	prices, people := serveRoutes(t, b.shop.Catalog.Routes), serveRoutes(t, b.shop.Customers.Routes)
 	network := testkit.Proxy(t, prices)
-	api, err := b.shop.API(network.Through(t, prices), people)
+	clients, err := b.shop.Clients(shop.ClientsOptions{Catalog: network.Through(t, prices), Customers: people})
 	require.NoError(t, err)
-	t.Cleanup(api.Close)
+	t.Cleanup(clients.Close)
+	api, err := b.shop.API(shop.APIOptions{Clients: clients})
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
+	ended := make(chan error, 2)
 	go func() { ended <- api.Run(ctx) }()
-	t.Cleanup(func() { cancel(); require.NoError(t, <-ended) })
+	go func() { ended <- clients.Run(ctx) }()
+	t.Cleanup(func() { cancel(); require.NoError(t, errors.Join(<-ended, <-ended)) })
 	return front{b, serveRoutes(t, api.Routes), network}
 }
 

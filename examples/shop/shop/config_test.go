@@ -20,8 +20,9 @@ func TestConfigurationSaysWhatTheProgramSays(t *testing.T) {
 	text, err := os.ReadFile("../surefoot.yaml")
 	require.NoError(t, err)
 	var file struct {
-		Topology topology.Spec   `yaml:"topology"`
-		Watchdog config.Watchdog `yaml:"watchdog"`
+		Topology  topology.Spec    `yaml:"topology"`
+		Watchdog  config.Watchdog  `yaml:"watchdog"`
+		Reconcile config.Reconcile `yaml:"reconcile"` // TestReservationsOfCancelledAndUnknownOrdersAreReleased
 	}
 	require.NoError(t, yaml.UnmarshalWithOptions(text, &file, yaml.Strict()))
 	require.Equal(t, shop.Topology().WithDefaults(), file.Topology.WithDefaults())

@@ -91,6 +91,13 @@ func (g *gate) release() {
 	close(g.open)
 }
 
+// peak is the most that were in hand at a time.
+func (g *gate) peak(tenant string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.most[tenant]
+}
+
 func (g *gate) held(tenant string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -39,6 +39,8 @@ type Options struct {
 	TLS *tls.Config
 	// Provider of payments. Required.
 	Provider payments.Provider
+	// Mailer takes the mails; see [NewMailer]. Default: none, a row stands for each.
+	Mailer notifications.Mailer
 	// Prefix of the services' schemas. Default: "shop".
 	Prefix string
 	// Schema of Surefoot. Default: "surefoot".
@@ -91,7 +93,7 @@ func New(o Options) (*Shop, error) {
 	s.Orders, faults[0] = orders.New(orders.Options{Prefix: o.Prefix, Outbox: box})
 	s.Inventory, faults[1] = inventory.New(inventory.Options{Prefix: o.Prefix, Outbox: box, Hold: o.Hold})
 	s.Payments, faults[2] = payments.New(payments.Options{Prefix: o.Prefix, Outbox: box, Provider: o.Provider})
-	s.Notifications, faults[3] = notifications.New(notifications.Options{Prefix: o.Prefix})
+	s.Notifications, faults[3] = notifications.New(notifications.Options{Prefix: o.Prefix, Mailer: o.Mailer})
 	s.Catalog, faults[4] = catalog.New(catalog.Options{Pool: o.Pool, Prefix: o.Prefix})
 	s.Customers, faults[5] = customers.New(o.Pool, o.Prefix)
 	return s, errors.Join(faults[:]...)

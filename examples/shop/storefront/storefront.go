@@ -39,9 +39,12 @@ type Storefront struct {
 	limiter *httpserver.Limiter
 }
 
-// New returns a storefront. It does no I/O.
-func New(c Catalog, s Stock) (*Storefront, error) {
-	limiter, err := httpserver.NewLimiter(perClient)
+// New returns a storefront. It does no I/O. A zero rate is 300 requests a minute for each client.
+func New(c Catalog, s Stock, rate httpserver.Rate) (*Storefront, error) {
+	if rate.Requests == 0 {
+		rate.Requests, rate.Per = perClient.Requests, perClient.Per
+	}
+	limiter, err := httpserver.NewLimiter(rate)
 	if err != nil {
 		return nil, fmt.Errorf("storefront: %w", err)
 	}
