@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -56,9 +57,9 @@ func (s *Service) orderCancelled(ctx context.Context, tx pgx.Tx, _ message.Messa
 	return s.release(ctx, tx, e.Ref, e.Reason, "ACTIVE", "EXPIRED")
 }
 
-// stockExpired follows the watchdog, which has moved the reservation to EXPIRED.
+// stockExpired follows the watchdog, or the reconciliation, which has moved the reservation to EXPIRED and says why.
 func (s *Service) stockExpired(ctx context.Context, tx pgx.Tx, _ message.Message, e event.StockExpired) error {
-	return s.release(ctx, tx, e.Ref, event.ReasonReservationExpired, "EXPIRED")
+	return s.release(ctx, tx, e.Ref, cmp.Or(e.Reason, event.ReasonReservationExpired), "EXPIRED")
 }
 
 // release gives back what a reservation holds, once: only the step out of one of the given statuses does it.
