@@ -219,14 +219,16 @@ func (e *editor) allowed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	inRun, err := p.keys(ctx, inRunSQL, e.d.vhost(), e.names.work, keys)
+	held, err := e.d.holdings(ctx, e.d.opts.Pool, e.names.work, uuid.Nil, keys)
 	if err != nil {
 		return err
 	}
+	if run, ok := held.holder(e.facts.key); ok {
+		run.Count++
+		return &HeldError{*run}
+	}
 	l := plannedLetter{entry: entryOfFacts(e.letter, &e.facts), outcome: outcomeChosen}
-	switch got := p.judge(&l, handled, inRun); {
-	case got == outcomeInRun:
-		return fmt.Errorf("%w: %s", ErrRunState, got)
+	switch got := p.judge(&l, handled, nil); {
 	case got == outcomeProcessed && !e.request.AllowReprocess, got == outcomeExpired:
 		return fmt.Errorf("%w: %s", ErrProcessed, got)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -121,6 +122,8 @@ type operation struct {
 	prefetch  int  // 0: not chosen yet
 	careful   bool // one letter at a time, for one of them cannot be received
 
+	// held are the messages of live runs; nil for a run itself.
+	held *holdings
 	// also is done in the transaction of each record; nil: nothing.
 	also func(context.Context, pgx.Tx, []settlement) error
 }
@@ -215,6 +218,12 @@ func (o *operation) run(ctx context.Context) error {
 	if found.Messages == 0 {
 		return nil
 	}
+	if o.held, err = o.d.holdings(ctx, o.d.opts.Pool, o.names.work, uuid.Nil, nil); err != nil {
+		return err
+	}
+	if o.verb == verbDiscard {
+		o.also = o.stillFree
+	}
 	if o.request.DryRun {
 		o.result, err = o.plan(ctx)
 		return err
@@ -225,7 +234,7 @@ func (o *operation) run(ctx context.Context) error {
 			return err
 		}
 		if err := o.request.Confirm(ctx, plan); err != nil || plan.Done == 0 {
-			o.result.Left = plan.Left
+			o.result.Left, o.result.HeldBy, o.result.Problems = plan.Left, plan.HeldBy, plan.Problems
 			return err
 		}
 	}
@@ -235,22 +244,23 @@ func (o *operation) run(ctx context.Context) error {
 // plan counts what would be done, and changes nothing.
 func (o *operation) plan(ctx context.Context) (Result, error) {
 	r, done := o.result, tally{}
+	o.held.reset()
 	w, err := o.walk(ctx)
 	if err != nil {
 		return r, err
 	}
 	err = w.each(ctx, o.remaining, func(d *amqp.Delivery) bool {
 		f := factsOf(d, o.names)
-		if got := o.choose(&f, d.Body); got != outcomeChosen {
+		if got, detail := o.choose(&f, d.Body); got != outcomeChosen {
 			r.Left.count(got)
-			r.note(&f, got, "")
+			r.note(&f, got, detail)
 			return true
 		}
 		r.Done++
 		done.add(&f)
 		return o.request.Max == 0 || r.Done < o.request.Max
 	})
-	r.Groups = done.groups()
+	r.Groups, r.HeldBy = done.groups(), o.held.counted()
 	r.Left.NotReached = max(r.Found-r.Done-r.Left.sum(), 0)
 	return r, errors.Join(err, w.close(ctx))
 }
@@ -284,11 +294,22 @@ func (d *DeadLetters) prefetch(ctx context.Context, conn *rabbit.Conn, n names, 
 	return max(min(most, bytes/max(mean, 1)), min(most, peekSize)), nil
 }
 
-func (o *operation) choose(f *facts, body []byte) outcome {
+// choose says what is done with a letter, and more of why it stays.
+func (o *operation) choose(f *facts, body []byte) (got outcome, detail string) {
 	if o.verb == verbDiscard {
-		return o.chooser.discard(f, body)
+		got = o.chooser.discard(f, body)
+	} else {
+		got = o.chooser.redrive(f, body)
 	}
-	return o.chooser.redrive(f, body)
+	if got != outcomeChosen {
+		return got, ""
+	}
+	run, held := o.held.holder(f.key)
+	if !held {
+		return got, ""
+	}
+	run.Count++
+	return outcomeInRun, fmt.Sprintf("%s is %s", run.Run, run.State)
 }
 
 // note lists a letter that stays for a reason of its own.
@@ -308,8 +329,9 @@ func (o *operation) change(ctx context.Context) error {
 	if err := o.record(ctx, audit.Entry{Outcome: "started", Detail: o.startDetail()}); err != nil {
 		return err
 	}
+	o.held.reset()
 	err := o.moveAll(ctx)
-	o.result.Groups = o.done.groups()
+	o.result.Groups, o.result.HeldBy = o.done.groups(), o.held.counted()
 	o.result.Left.NotReached = max(o.remaining-o.result.Left.sum(), 0)
 	o.d.heads.forget(o.names.dlq)
 	return errors.Join(err, o.recordEnd(ctx, err))

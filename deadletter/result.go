@@ -55,6 +55,8 @@ type Result struct {
 	Groups []Group `json:"groups"`
 	// Problems are the first 100 letters that were chosen and stay for a reason of their own.
 	Problems []Problem `json:"problems"`
+	// HeldBy are the live runs that have messages which were asked for: those are left to them.
+	HeldBy []Holding `json:"held_by,omitempty"`
 }
 
 // Left counts what stays, by reason.
@@ -67,7 +69,7 @@ type Left struct {
 	Processed int `json:"already_processed"`
 	// Expired died before what the inbox remembers: whether they were handled is not known; only of runs.
 	Expired int `json:"memory_expired"`
-	// InRun belong to another run that has not ended; only of runs.
+	// InRun belong to another run that has not ended; see [Result.HeldBy].
 	InRun int `json:"in_another_run"`
 	// Missing were chosen and not found, or died again between the plan and their turn; only of runs.
 	Missing int `json:"missing"`

@@ -96,12 +96,20 @@ type Run struct {
 	// Missing and Left were chosen and did not move.
 	Missing int `json:"missing"`
 	Left    int `json:"left"`
+	// Holds are the messages that no other run, discard or edit may take: all of Chosen, until the run is done or cancelled.
+	Holds int `json:"holds"`
+}
+
+// unfinished says that the plan was not written to its end: what was found is noted last.
+func (r *Run) unfinished() bool {
+	return r.State == RunPlanned && r.Found == 0 && r.Chosen+r.Ineligible > 0
 }
 
 const runColumns = `
 SELECT r.id, r.queue, r.state, r.created_at, r.who, r.reason, r.filter, r.rate, r.ramp, r.settle, r.max_failures, r.found, r.not_matching, r.wave,
        r.started_at, r.ended_at, r.note, CASE WHEN r.lease_until > clock_timestamp() THEN r.owner ELSE '' END,
-       c.total - c.ineligible, c.ineligible, c.pending, c.moved, c.processed, c.failed, c.same, c.missing, c.left_over
+       c.total - c.ineligible, c.ineligible, c.pending, c.moved, c.processed, c.failed, c.same, c.missing, c.left_over,
+       CASE WHEN r.state IN ('running', 'paused', 'stopped') THEN c.total - c.ineligible ELSE 0 END
 FROM @schema@.dlq_runs r CROSS JOIN LATERAL (
     SELECT count(*) AS total, count(*) FILTER (WHERE state = 'ineligible') AS ineligible, count(*) FILTER (WHERE state IN ('pending', 'moving')) AS pending,
            count(*) FILTER (WHERE state IN ('moved', 'processed', 'failed')) AS moved, count(*) FILTER (WHERE state = 'processed') AS processed,
@@ -279,6 +287,11 @@ func (d *DeadLetters) RunResult(ctx context.Context, r Run) (Result, error) {
 	}
 	result.Groups = done.groups()
 	result.Left.NotReached = max(result.Found-result.Done-result.Left.sum(), 0)
+	if result.Left.InRun > 0 {
+		if result.HeldBy, err = d.heldBy(ctx, r); err != nil {
+			return result, err
+		}
+	}
 	for _, state := range []string{"ineligible", "missing", "left"} {
 		letters, err := d.RunLetters(ctx, r.ID, state, maxProblems-len(result.Problems))
 		if err != nil {

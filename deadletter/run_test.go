@@ -377,3 +377,69 @@ func TestTheKeeperGoesOnWithARunWhoseDriverIsGone(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, "the keeper's end", stopped.Load)
 	require.Equal(t, ids, s.ids(work), "none twice: the first driver had time to finish what was on its way")
 }
+
+// A run is driven by one. Whoever finds its lease with somebody else stops, and writes nothing more to the run.
+func TestARunIsDrivenByOne(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	letters, _ := batch("m", 40, "order.paid")
+	s.fill(dlq, letters...)
+	plan := s.plan(func(r *deadletter.PlanRequest) { r.Rate = 5 })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.letters.StartRun(context.WithoutCancel(t.Context()), deadletter.DriveRequest{Run: plan.ID, Who: "ann"}, false)
+		ended <- err
+	}()
+	testkit.Eventually(t, 10*time.Second, "the first message", func() bool { return s.count(work) > 0 })
+	_, err := s.letters.DriveRun(t.Context(), deadletter.DriveRequest{Run: plan.ID, Who: "bob"})
+	require.ErrorIs(t, err, deadletter.ErrRunOwned)
+	require.ErrorContains(t, err, "ann")
+	_, err = s.db.Pool.Exec(t.Context(), `UPDATE `+s.db.Schema+`.dlq_runs SET token = gen_random_uuid(), owner = 'carol'`) // as if ann had been frozen
+	require.NoError(t, err)
+	require.ErrorContains(t, <-ended, "the lease of the run was lost")
+	run, err := s.letters.GetRun(t.Context(), plan.ID)
+	require.NoError(t, err)
+	require.Equal(t, []any{deadletter.RunRunning, "carol"}, []any{run.State, run.Owner})
+	require.Less(t, run.Moved, 40)
+}
+
+// A killed look can leave the queue in another order than that of the plan, which is what counts for a key.
+func TestARunMovesAKeyInThePlansOrder(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	letters, ids := batch("m", 12, "order.paid")
+	for i := range letters {
+		letters[i].Headers[message.HeaderKey] = []string{"even", "odd"}[i%2]
+	}
+	s.fill(dlq, letters...)
+	plan := s.plan()
+	s.take(dlq)
+	slices.Reverse(letters)
+	s.fill(dlq, letters...)
+	run, err := s.start(plan)
+	require.NoError(t, err)
+	require.Equal(t, []any{deadletter.RunDone, 12}, []any{run.State, run.Moved}, run.Note)
+	byKey := map[string][]string{}
+	for _, d := range s.take(work) {
+		key := message.Text(d.Headers, message.HeaderKey)
+		byKey[key] = append(byKey[key], d.MessageId)
+	}
+	for i, key := range []string{"even", "odd"} {
+		require.Equal(t, []string{ids[i], ids[i+2], ids[i+4], ids[i+6], ids[i+8], ids[i+10]}, byKey[key])
+	}
+}
+
+// What was chosen is fixed before anything moves: of a plan whose process died over it that is not known.
+func TestAPlanThatIsNotWholeIsNotCarriedOut(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	letters, _ := batch("m", 5, "order.paid")
+	s.fill(dlq, letters...)
+	plan := s.plan()
+	_, err := s.db.Pool.Exec(t.Context(), `UPDATE `+s.db.Schema+`.dlq_runs SET found = 0; DELETE FROM `+s.db.Schema+`.dlq_run_letters WHERE seq > 3`)
+	require.NoError(t, err)
+	_, err = s.start(plan)
+	require.ErrorIs(t, err, deadletter.ErrRunState)
+	require.ErrorContains(t, err, "make another")
+	require.Equal(t, 5, s.count(dlq))
+}

@@ -121,6 +121,9 @@ func (d *DeadLetters) StartRun(ctx context.Context, r DriveRequest, resume bool)
 		if err != nil {
 			return err
 		}
+		if current.unfinished() {
+			return fmt.Errorf("%w: the process that made plan %s died over it, so that it is not whole; make another", ErrRunState, r.Run)
+		}
 		if _, err := tx.Exec(ctx, lockRunsSQL.In(d.opts.Schema), d.vhost(), current.Queue); err != nil {
 			return err
 		}

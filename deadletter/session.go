@@ -69,6 +69,7 @@ func (o *operation) session(ctx context.Context) (again bool, err error) {
 		}
 		defer func() { err = errors.Join(err, s.pubConn.Close()) }()
 	}
+	o.held.reset() // this session sees again what an earlier one has passed over
 	if s.walker, err = o.walk(ctx); err != nil {
 		return false, missing(err, o.names.dlq, ErrNoDLQ)
 	}
@@ -177,8 +178,8 @@ func (s *session) receive(ctx context.Context, d *amqp.Delivery, ok bool) {
 	s.idle.moved()
 	s.walker.got(d)
 	f := factsOf(d, s.names)
-	if got := s.choose(&f, d.Body); got != outcomeChosen {
-		s.keep(ctx, &f, got, "")
+	if got, detail := s.choose(&f, d.Body); got != outcomeChosen {
+		s.keep(ctx, &f, got, detail)
 	} else {
 		s.waiting = &letter{facts: f, delivery: d}
 	}

@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -110,7 +111,9 @@ func (s *session) letGo(r recordResult) {
 			s.keptBytes -= len(d.Body)
 		}
 	}
-	if r.err != nil {
+	if held, ok := errors.AsType[*HeldError](r.err); ok {
+		s.stop(held)
+	} else if r.err != nil {
 		s.stop(fmt.Errorf("nothing more is moved without a record: %w", r.err))
 	} else if err := fault.Point(string(s.verb) + ".after-record"); err != nil {
 		s.stop(err)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -16,7 +17,8 @@ func dlqDiscard(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "discard --queue QUEUE --reason TEXT", Short: "Drop dead letters, with a reason in the audit", Args: cobra.NoArgs,
 		Long: "Drop dead letters. Each is in the audit, with the reason, before it is gone, and whole in an archive for 30 days:\n" +
-			"`surefoot dlq restore` puts it back.",
+			"`surefoot dlq restore` puts it back. Messages of a run that has not ended are left to it, also while it is paused or stopped:\n" +
+			"resume or cancel it first. Exits 3 when some were left, 1 when all were.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if change.reason = strings.TrimSpace(change.reason); change.reason == "" {
 				return usageErrorf("", "--reason is required: it is kept in the audit")
@@ -70,7 +72,25 @@ func (s *session) discard(ctx context.Context, change *changeDLQ) error {
 			return rendered
 		}
 	}
-	return outcomeOf(result, err)
+	s.held(result)
+	if err := outcomeOf(result, err); err != nil || result.DryRun {
+		return err
+	}
+	return leftToRuns(result)
+}
+
+// leftToRuns is the error of an operation that was asked for messages which runs have.
+func leftToRuns(r deadletter.Result) error {
+	if len(r.HeldBy) == 0 {
+		return nil
+	}
+	h := r.HeldBy[0]
+	err := fmt.Errorf("%s still in %s: run %s is %s and has them until it is done or cancelled", counted(r.Left.InRun, "message"), r.DLQ, h.Run, h.State)
+	code := ExitFailed
+	if r.Done > 0 {
+		code = ExitPartly
+	}
+	return &exitError{code: code, err: err, hint: h.Advice()}
 }
 
 func (s *session) renderResult(r deadletter.Result, done string) error {

@@ -108,8 +108,11 @@ func (s *session) held(result deadletter.Result) {
 	if n := result.Left.Expired; n > 0 {
 		s.note("held back, because they died before what the inbox remembers: %s; --allow-reprocess moves these too", counted(n, "message"))
 	}
-	if n := result.Left.InRun; n > 0 {
-		s.note("held back, because another run has them: %s; see `surefoot dlq runs ls`", counted(n, "message"))
+	for _, h := range result.HeldBy {
+		s.note("held back, because run %s is %s and has them: %s; %s", h.Run, h.State, counted(h.Count, "message"), h.Advice())
+	}
+	if n := result.Left.InRun; n > 0 && len(result.HeldBy) == 0 {
+		s.note("held back, because another run had them: %s; see `surefoot dlq runs ls`", counted(n, "message"))
 	}
 	if n := result.Left.Processed; n > 0 {
 		s.note("skipped, because the inbox has them as processed: %s; `surefoot dlq discard` drops them", counted(n, "message"))

@@ -20,7 +20,8 @@ func runsLs(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List redrives, the newest first", Args: cobra.NoArgs,
 		Long: "List redrives, the newest first. A run without an owner that is running has lost its process: a replica of `surefoot run`\n" +
-			"goes on with it. Messages of a run that is running, paused or stopped belong to it until it is done or cancelled.",
+			"goes on with it. Messages of a run that is running, paused or stopped belong to it until it is done or cancelled: no other run, no\n" +
+			"discard and no edit takes them. HOLDS counts them.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, _, err := s.deadLetters(cmd.Context())
 			if err != nil {
@@ -29,6 +30,12 @@ func runsLs(s *session) *cobra.Command {
 			runs, err := d.Runs(cmd.Context(), queue, plans, limit)
 			if err != nil {
 				return badRequest(err)
+			}
+			for _, r := range runs {
+				if waiting := r.State == deadletter.RunPaused || r.State == deadletter.RunStopped; waiting {
+					h := deadletter.Holding{Run: r.ID, State: r.State}
+					s.note("run %s is %s and holds its %s: %s", r.ID, r.State, counted(r.Holds, "message"), h.Advice())
+				}
 			}
 			return render(s, listing[deadletter.Run]{
 				Items: runs, Empty: "no redrives", Name: func(r deadletter.Run) string { return r.ID.String() },
@@ -42,6 +49,7 @@ func runsLs(s *session) *cobra.Command {
 					{"MOVED", func(r deadletter.Run) string { return strconv.Itoa(r.Moved) }},
 					{"FAILED", func(r deadletter.Run) string { return strconv.Itoa(r.Failed) }},
 					{"PENDING", func(r deadletter.Run) string { return strconv.Itoa(r.Pending) }},
+					{"HOLDS", func(r deadletter.Run) string { return strconv.Itoa(r.Holds) }},
 					{"OWNER", func(r deadletter.Run) string { return r.Owner }},
 					{"NOTE", func(r deadletter.Run) string { return r.Note }},
 				},
@@ -128,8 +136,16 @@ func runColumns(run deadletter.Run) []column[deadletter.Run] {
 		text("max failures", most), count("wave", run.Wave), count("found", run.Found), count("not matching", run.NotMatching),
 		count("ineligible", run.Ineligible), count("chosen", run.Chosen), count("pending", run.Pending), count("moved", run.Moved),
 		count("processed", run.Processed), count("failed again", run.Failed), count("of these with the same failure", run.FailedSame),
-		count("missing", run.Missing), count("left", run.Left),
+		count("missing", run.Missing), count("left", run.Left), text("holds", holdsText(run)),
 	}
+}
+
+// holdsText says which messages are the run's own, and until when.
+func holdsText(run deadletter.Run) string {
+	if run.Holds == 0 {
+		return "nothing"
+	}
+	return counted(run.Holds, "message") + ": " + deadletter.Holding{Run: run.ID, State: run.State}.Advice()
 }
 
 func runsPause(s *session) *cobra.Command {

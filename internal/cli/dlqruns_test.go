@@ -82,7 +82,15 @@ func TestDLQRunIsPausedResumedAndCancelled(t *testing.T) {
 	id = id[:len(id)-1]
 	got = s.run("redrive", "--queue", "orders.saga", "--yes")
 	require.Zero(t, got.code, got.stderr)
-	require.Contains(t, got.stderr, "another run has them")
+	require.Contains(t, got.stderr, "run "+id+" is paused and has them")
+	for _, args := range [][]string{{"discard", "--queue", "orders.saga", "--reason", "r", "--yes"}, {"edit", "--queue", "orders.saga", "--id", "m5", "--header", "a=b", "--reason", "r", "--yes"}} {
+		got = s.run(args...)
+		require.Equal(t, cli.ExitFailed, got.code, got.stderr)
+		require.Contains(t, got.stderr, "surefoot dlq runs cancel "+id)
+	}
+	got = s.run("runs", "ls")
+	require.Contains(t, got.stderr, "holds its 6 messages: `surefoot dlq runs resume "+id)
+	require.Regexp(t, `(?m)^holds +6 messages: `, s.run("runs", "show", id).stdout)
 	require.Zero(t, s.run("runs", "cancel", id, "--dry-run").code)
 	require.Equal(t, cli.ExitFailed, s.run("runs", "pause", id, "--yes").code, "it is paused")
 	got = s.run("runs", "cancel", id, "--reason", "changed my mind", "--yes")

@@ -178,6 +178,81 @@ var all = []guard{
 		pkg: "deadletter", test: "TestUnsafeQueuesAreNotLookedAt",
 	},
 	{
+		name: "a run moves only what its plan chose", file: "deadletter/wave.go",
+		from: "\tif !chosen {\n\t\treturn outcomeUnmatched\n", to: "\tif !chosen {\n\t\treturn outcomeChosen\n",
+		pkg: "deadletter", test: "TestAPlanIsExactlyWhatIsDone",
+	},
+	{
+		name: "a run leaves what died again since its plan", file: "deadletter/wave.go",
+		from: "return outcomeChanged", to: "return outcomeChosen",
+		pkg: "deadletter", test: "TestARunLeavesWhatHasChangedSinceThePlan",
+	},
+	{
+		name: "a run moves a key in the plan's order", file: "deadletter/wave.go",
+		from: "len(ahead) > 0 && ahead[0] < l.seq {", to: "len(ahead) > 0 && ahead[0] < 0 {",
+		pkg: "deadletter", test: "TestARunMovesAKeyInThePlansOrder",
+	},
+	{
+		name: "what follows a message of its key that died again is held", file: "deadletter/runexec.go",
+		from: "AND state = 'pending' AND order_key = ANY($3)`", to: "AND state = 'pending' AND order_key = ANY($3) AND false`",
+		pkg: "deadletter", test: "TestARunKeepsTheOrderOfKeys",
+	},
+	{
+		name: "a message is in one live run", file: "deadletter/run.go",
+		from: "WHERE o.key = l.key AND o.run <> $2 AND o.state <> 'ineligible'", to: "WHERE false AND o.key = l.key AND o.run <> $2 AND o.state <> 'ineligible'",
+		pkg: "deadletter", test: "TestOneLiveRunPerMessage",
+	},
+	{
+		name: "a discard leaves a live run its messages", file: "deadletter/operation.go",
+		from: "\tif !held {\n", to: "\tif !held || run != nil {\n",
+		pkg: "deadletter", test: "TestMessagesOfALiveRunAreLeftToIt",
+	},
+	{
+		name: "a discard looks for runs again before it lets go", file: "deadletter/operation.go",
+		from: "o.also = o.stillFree", to: "o.also = nil",
+		pkg: "deadletter", test: "TestADiscardStopsAtWhatARunHasGotMeanwhile",
+	},
+	{
+		name: "a plan that is not whole is not carried out", file: "deadletter/runexec.go",
+		from: "if current.unfinished() {", to: "if false {",
+		pkg: "deadletter", test: "TestAPlanThatIsNotWholeIsNotCarriedOut",
+	},
+	{
+		name: "what the inbox has is not redriven", file: "deadletter/runplan.go",
+		from: "case handled[e.Key] && e.MessageID != \"\":", to: "case false:",
+		pkg: "deadletter", test: "TestAPlanIsExactlyWhatIsDone",
+	},
+	{
+		name: "what the inbox may have forgotten is not redriven", file: "deadletter/runplan.go",
+		from: "case len(p.consumers) > 0 && !p.request.AllowReprocess", to: "case false && len(p.consumers) > 0 && !p.request.AllowReprocess",
+		pkg: "deadletter", test: "TestAPlanIsExactlyWhatIsDone",
+	},
+	{
+		name: "the canary must be processed", file: "deadletter/runexec.go",
+		from: "case failed > 0 && v.run.Wave == 1:", to: "case failed < 0:",
+		pkg: "deadletter", test: "TestTheCanaryDecides",
+	},
+	{
+		name: "a wave settles before the next begins", file: "deadletter/runexec.go",
+		from: "\t\tcase open == 0:\n", to: "\t\tcase open >= 0:\n",
+		pkg: "deadletter", test: "TestACanaryThatIsNotProcessedPausesTheRun",
+	},
+	{
+		name: "a run stops at too many failures", file: "deadletter/runexec.go",
+		from: "most >= 0 && failed > most {", to: "most >= 0 && failed > most+1000 {",
+		pkg: "deadletter", test: "TestTheCanaryDecides",
+	},
+	{
+		name: "a run that somebody drives is not taken over", file: "deadletter/runexec.go",
+		from: "AND state = 'running' AND (token = $4 OR lease_until IS NULL OR lease_until < clock_timestamp())`", to: "AND state = 'running'`",
+		pkg: "deadletter", test: "TestARunIsDrivenByOne",
+	},
+	{
+		name: "a driver renews only its own lease", file: "deadletter/runexec.go",
+		from: "WHERE id = $1 AND token = $2 RETURNING state`", to: "WHERE id = $1 AND $2::uuid IS NOT NULL RETURNING state`",
+		pkg: "deadletter", test: "TestARunIsDrivenByOne",
+	},
+	{
 		name: "a discard of an outbox row has a reason", file: "outbox/requests.go",
 		from: `if r.Action == ActionDiscard && r.Reason == "" {`, to: "if false {",
 		pkg: "outbox", test: "TestAskAndAwait",
