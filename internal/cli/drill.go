@@ -18,7 +18,7 @@ import (
 )
 
 func drillCommand(s *session) *cobra.Command {
-	return noun("drill", "Run failures for real and check that each pattern does what it is for", drillLs(s), drillRun(s))
+	return noun("drill", "Run failures for real and check that each pattern does what it is for", drillLs(s), drillRun(s), drillAct(s))
 }
 
 func drillLs(s *session) *cobra.Command {
@@ -65,6 +65,27 @@ func drillRun(s *session) *cobra.Command {
 	cmd.Flags().StringVar(&f.reports, "report", "reports", "`directory` of the reports")
 	s.outputFlag(cmd)
 	return cmd
+}
+
+// drillAct is a process of a drill. It is not for people.
+func drillAct(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "act NAME", Short: "A process of a drill, which reads its task from stdin", Args: cobra.ExactArgs(1), Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.config(need{database: true, amqp: true})
+			if err != nil {
+				return err
+			}
+			logger, err := s.logger(c.Log)
+			if err != nil {
+				return err
+			}
+			return drill.Act(cmd.Context(), drill.ActOptions{
+				Name: args[0], Task: s.env.Stdin, DatabaseURL: c.Database.URL.Reveal(), Schema: c.Database.Schema, AMQPURL: c.AMQP.URL.Reveal(),
+				TLS: c.AMQP.TLS(), Host: s.env.Host, Version: s.build().Version, Logger: logger,
+			})
+		},
+	}
 }
 
 const drillHint = "`make drills` starts a local stack and sets the URLs; `scripts/stack status` tells whether one is up"

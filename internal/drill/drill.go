@@ -53,6 +53,7 @@ func All() []Drill {
 	return []Drill{
 		retryStorm(), rateLimit(), politeClient(), circuitBreaker(), bulkhead(), timeout(),
 		paymentFallback(), budget(), tenantBulkhead(),
+		dualWrite(), competingRelays(), leaseExpiry(), poisonOutbox(),
 	}
 }
 

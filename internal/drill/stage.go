@@ -155,13 +155,26 @@ func (s *stage) count(ctx context.Context, sql pg.SQL, args ...any) (n int, err 
 	return n, nil
 }
 
-// observeCount notes a number from the arm's schema.
-func (s *stage) observeCount(ctx context.Context, figure string, sql pg.SQL) error {
-	n, err := s.count(ctx, sql)
-	if err == nil {
-		s.observe(figure, n)
+// counted is a figure that a statement counts.
+type counted struct {
+	figure string
+	sql    pg.SQL
+}
+
+// observeCounts notes numbers from the arm's schema.
+func (s *stage) observeCounts(ctx context.Context, all ...counted) error {
+	for _, c := range all {
+		n, err := s.count(ctx, c.sql)
+		if err != nil {
+			return err
+		}
+		s.observe(c.figure, n)
 	}
-	return err
+	return nil
+}
+
+func (s *stage) observeCount(ctx context.Context, figure string, sql pg.SQL) error {
+	return s.observeCounts(ctx, counted{figure, sql})
 }
 
 // broker makes the arm's vhost, at the first call, and returns its URL.

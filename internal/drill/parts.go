@@ -1,0 +1,239 @@
+package drill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/consumer"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/outbox"
+	"github.com/surefoot-mq/surefoot/relay"
+	"github.com/surefoot-mq/surefoot/topology"
+)
+
+// exchange of every drill, in a vhost of its own.
+const exchange = "drill.events"
+
+// work is a queue for events of the type drill.#, with the retry delays given.
+func work(name string, attempts int, delays ...time.Duration) topology.Queue {
+	return topology.Queue{Name: name, Bindings: []string{"drill.#"}, Retry: delays, MaxAttempts: attempts, Owner: "drill"}
+}
+
+// prepare makes database, vhost and queues.
+func (s *stage) prepare(ctx context.Context, queues ...topology.Queue) error {
+	if _, err := s.database(ctx); err != nil {
+		return err
+	}
+	return s.topology(ctx, topology.Spec{Exchange: exchange, Queues: queues})
+}
+
+// part is a component that runs until the arm ends, with metrics of its own.
+type part struct {
+	metrics *prometheus.Registry
+	stop    func() error // ends it earlier, in order
+}
+
+// value sums a metric over all label values that are given as name, value pairs.
+func (p part) value(name string, labels ...string) float64 {
+	families, err := p.metrics.Gather()
+	if err != nil {
+		return nan
+	}
+	var sum float64
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			have := map[string]string{}
+			for _, l := range m.GetLabel() {
+				have[l.GetName()] = l.GetValue()
+			}
+			fits := true
+			for i := 0; i < len(labels); i += 2 {
+				fits = fits && have[labels[i]] == labels[i+1]
+			}
+			if fits {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// relay publishes the arm's outbox in this process.
+func (s *stage) relay(ctx context.Context, name string, change func(*relay.Options)) (part, error) {
+	pool, err := s.openPool(ctx, s.o.DatabaseURL, 10)
+	if err != nil {
+		return part{}, err
+	}
+	broker, err := s.broker(ctx)
+	if err != nil {
+		return part{}, err
+	}
+	p := part{metrics: prometheus.NewRegistry()}
+	o := relay.Options{
+		Pool: pool, Schema: s.schema, AMQPURL: broker, TLS: s.o.TLS, Exchange: exchange, Name: name, Version: s.o.Version, PollMax: 20 * time.Millisecond,
+		Lease: 2 * time.Second, Drain: 2 * time.Second, Logger: s.logger.With().Str("part", name).Logger(), Registerer: p.metrics,
+	}
+	if change != nil {
+		change(&o)
+	}
+	r, err := relay.New(o)
+	if err != nil {
+		return part{}, err
+	}
+	p.stop = s.background(ctx, r.Run)
+	return p, nil
+}
+
+// consume works on a queue in this process.
+func (s *stage) consume(ctx context.Context, q topology.Queue, handler consumer.Handler, change func(*consumer.Options)) (part, error) {
+	broker, err := s.broker(ctx)
+	if err != nil {
+		return part{}, err
+	}
+	p := part{metrics: prometheus.NewRegistry()}
+	o := consumer.FromSpec(topology.Spec{Exchange: exchange, Queues: []topology.Queue{q}}.WithDefaults().Queues[0])
+	o.Handler, o.Pool, o.Schema, o.URL, o.TLS = handler, s.pool, s.schema, broker, s.o.TLS
+	o.Concurrency, o.Drain = min(8, max(o.Prefetch, 1)), 2*time.Second
+	o.Host, o.Version, o.Logger, o.Metrics = s.o.Host, s.o.Version, s.logger, p.metrics
+	if change != nil {
+		change(&o)
+	}
+	c, err := consumer.New(o)
+	if err != nil {
+		return part{}, err
+	}
+	p.stop = s.background(ctx, c.Run)
+	return p, nil
+}
+
+// event is a message of the arm.
+func event(eventType, key string, payload any) message.Message {
+	text, err := json.Marshal(payload)
+	if err != nil {
+		panic(err) // of plain values
+	}
+	return message.Message{ID: message.NewID(), Type: eventType, Key: key, Exchange: exchange, Source: "drill", Payload: text}
+}
+
+// enqueue commits messages in one transaction.
+func (s *stage) enqueue(ctx context.Context, msgs ...message.Message) error {
+	box, err := outbox.New(outbox.Options{Schema: s.schema})
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := box.Enqueue(ctx, tx, msgs...)
+		return err
+	})
+}
+
+const waiting pg.SQL = `SELECT (SELECT count(*) FROM @schema@.outbox) + (SELECT count(*) FROM @schema@.outbox_parked)`
+
+// ready counts the messages of queues that no consumer holds.
+func ready(ctx context.Context, conn *rabbit.Conn, queues ...string) (n int, err error) {
+	for _, queue := range queues {
+		one, _, err := conn.Inspect(ctx, queue)
+		if err != nil {
+			return 0, err
+		}
+		n += one
+	}
+	return n, nil
+}
+
+// witness is a queue that is bound to everything, and what came into it.
+type witness struct {
+	mu     sync.Mutex
+	copies map[string][]time.Time // by message id
+}
+
+const witnessQueue = "drill.witness"
+
+// watch begins to write down what is published from now on.
+func (s *stage) watch(ctx context.Context, conn *rabbit.Conn) (*witness, error) {
+	channel, err := conn.Channel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = channel.Do(ctx, "declare witness", func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(witnessQueue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = channel.Do(ctx, "bind witness", func(ch *amqp.Channel) error { return ch.QueueBind(witnessQueue, "#", exchange, false, nil) })
+	if err := errors.Join(err, channel.Close(ctx)); err != nil {
+		return nil, err
+	}
+	subscription, err := conn.Consume(ctx, rabbit.ConsumeOptions{Queue: witnessQueue, Prefetch: 1000})
+	if err != nil {
+		return nil, err
+	}
+	w := &witness{copies: map[string][]time.Time{}}
+	s.background(ctx, func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case d, open := <-subscription.Deliveries():
+				if !open {
+					return fmt.Errorf("witness: %w", subscription.Err())
+				}
+				w.note(d.MessageId)
+				_ = subscription.Ack(d.DeliveryTag, false) // it was written down
+			}
+		}
+	})
+	return w, nil
+}
+
+func (w *witness) note(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.copies[id] = append(w.copies[id], time.Now())
+}
+
+// published counts different messages and all copies.
+func (w *witness) published() (messages, copies int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.copies {
+		copies += len(c)
+	}
+	return len(w.copies), copies
+}
+
+// counts are the copies by message.
+func (w *witness) counts() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counts := map[string]int{}
+	for id, c := range w.copies {
+		counts[id] = len(c)
+	}
+	return counts
+}
+
+// repeats are the times of further copies.
+func (w *witness) repeats() (times []time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.copies {
+		times = append(times, c[1:]...)
+	}
+	return times
+}

@@ -1,0 +1,185 @@
+package drill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is a running program surefoot. It ends with the arm at the latest.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	ended chan struct{}
+	err   error // of ended
+	out   *tail
+}
+
+// environ has the caller's variables but none that could configure a process otherwise.
+func (s *stage) environ(amqpURL string, extra ...string) []string {
+	foreign := []string{"SUREFOOT_", "DATABASE_URL", "AMQP_URL", "MANAGEMENT_URL", "OTEL_"}
+	env := slices.DeleteFunc(slices.Clone(s.o.Environ), func(entry string) bool {
+		return slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
+	})
+	env = append(env, "SUREFOOT_DATABASE_URL="+s.o.DatabaseURL, "SUREFOOT_AMQP_URL="+amqpURL, "SUREFOOT_SCHEMA="+s.schema,
+		"SUREFOOT_HTTP_LISTEN=127.0.0.1:0", "SUREFOOT_LOG_FORMAT=json", "SUREFOOT_RELAY_EXCHANGE="+exchange)
+	if s.o.ManagementURL != "" {
+		env = append(env, "SUREFOOT_MANAGEMENT_URL="+s.o.ManagementURL)
+	}
+	if s.o.CAFile != "" {
+		if file, err := filepath.Abs(s.o.CAFile); err == nil { // the process works elsewhere
+			env = append(env, "SUREFOOT_AMQP_CA_FILE="+file)
+		}
+	}
+	return append(env, extra...)
+}
+
+// launch is how a process is started.
+type launch struct {
+	args  []string
+	env   []string // all of it
+	stdin any      // sent as JSON; nil: empty
+	dir   string   // Default: an empty directory of its own, where no configuration file is.
+}
+
+// start runs the program surefoot.
+func (s *stage) start(ctx context.Context, l launch) (*process, error) {
+	if l.dir == "" {
+		dir, err := s.directory()
+		if err != nil {
+			return nil, err
+		}
+		l.dir = dir
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.o.Binary, l.args...)
+	p := &process{name: "surefoot " + strings.Join(l.args, " "), cmd: cmd, ended: make(chan struct{}), out: &tail{logs: s.logs}}
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = l.env, l.dir, p.out, p.out, 2*time.Second
+	if l.stdin != nil {
+		text, err := json.Marshal(l.stdin)
+		if err != nil {
+			return nil, fmt.Errorf("encode the task of %s: %w", p.name, err)
+		}
+		cmd.Stdin = strings.NewReader(string(text))
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.name, err)
+	}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.ended)
+	}()
+	s.onClose(func(context.Context) error { p.kill(); return nil })
+	return p, nil
+}
+
+// directory is an empty one that goes with the arm.
+func (s *stage) directory() (string, error) {
+	dir, err := os.MkdirTemp("", "surefoot-drill-")
+	if err != nil {
+		return "", fmt.Errorf("make a directory: %w", err)
+	}
+	s.onClose(func(context.Context) error { return os.RemoveAll(dir) })
+	return dir, nil
+}
+
+// signal sends it; a process that has ended gets none.
+func (p *process) signal(signal syscall.Signal) { _ = p.cmd.Process.Signal(signal) }
+
+// kill ends the process at once, if it still runs.
+func (p *process) kill() {
+	select {
+	case <-p.ended:
+	default:
+		p.signal(syscall.SIGKILL)
+		<-p.ended
+	}
+}
+
+// wait waits for the end, and returns the exit code; -1 for a process that a signal has ended.
+func (p *process) wait(ctx context.Context, limit time.Duration) (code int, err error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	case <-timer.C:
+		return 0, fmt.Errorf("%s has not ended after %s: %s", p.name, limit, p.out)
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](p.err); ok {
+		return exit.ExitCode(), nil
+	}
+	return 0, p.err
+}
+
+// running says whether the process has not ended.
+func (p *process) running() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// stopped says whether SIGSTOP holds the process.
+func (p *process) stopped() bool {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(text), ") ")
+	return strings.HasPrefix(after, "T")
+}
+
+// tail keeps the end of what a process writes, and its log lines.
+type tail struct {
+	logs *logBook
+
+	mu   sync.Mutex
+	text []byte
+	rest []byte // of a line that has not ended
+}
+
+// most of a process's output that is kept.
+const mostOutput = 16 << 10
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if n := len(t.text); n > mostOutput {
+		t.text = append(t.text[:0], t.text[n-mostOutput:]...)
+	}
+	t.rest = append(t.rest, p...)
+	for {
+		line, rest, whole := strings.Cut(string(t.rest), "\n")
+		if !whole {
+			break
+		}
+		_, _ = t.logs.Write([]byte(line)) // never fails
+		t.rest = []byte(rest)
+	}
+	if len(t.rest) > mostOutput {
+		t.rest = nil
+	}
+	return len(p), nil
+}
+
+// String is the end of the output.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.text))
+}
