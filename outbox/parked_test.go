@@ -106,3 +106,44 @@ func TestQueriesNameTheMissingSchema(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "surefoot migrate up")
 }
+
+func TestPendingRowsSayWhatTheyWaitFor(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	tx := begin(t, db)
+	box := newOutbox(t, db, outbox.Options{})
+	for _, m := range [][3]string{{"p1", "a", "k1"}, {"p2", "a", "k1"}, {"s1", "stopped", "k2"}, {"s2", "a", "k2"}, {"n", "a", ""}, {"o", "a", "k3"}} {
+		_, err := box.Enqueue(t.Context(), tx, message.Message{ID: m[0], Type: m[1], Key: m[2], Payload: []byte("{}")})
+		require.NoError(t, err)
+	}
+	commit(t, tx)
+	list := func(f outbox.Filter) map[string][]string {
+		t.Helper()
+		f.Limit = 10
+		rows, err := outbox.ListPending(t.Context(), db.Pool, db.Schema, f)
+		require.NoError(t, err)
+		got := map[string][]string{}
+		for _, r := range rows {
+			got[r.ID] = []string{r.State, r.Reason, r.Error}
+		}
+		return got
+	}
+	require.Len(t, list(outbox.Filter{}), 6)
+	require.Empty(t, list(outbox.Filter{State: outbox.StateWaiting}))
+	_, err := db.Pool.Exec(t.Context(), `WITH moved AS (DELETE FROM `+db.Schema+`.outbox WHERE message_id = 'p1' RETURNING *)
+		INSERT INTO `+db.Schema+`.outbox_parked SELECT moved.*, 'dead', 3, 'refused', 'no', now(), now(), NULL FROM moved`)
+	require.NoError(t, err)
+	_, err = db.Pool.Exec(t.Context(), `INSERT INTO `+db.Schema+`.outbox_stopped (shard, exchange, routing_key, whole_exchange, is_default, since, error)
+		SELECT shard, 'shop', 'stopped', false, true, now(), 'no queue is bound' FROM generate_series(0, 7) AS shard`)
+	require.NoError(t, err)
+	waiting := map[string][]string{
+		"p2": {"waiting", outbox.ReasonBehindParked, "p1"}, "s1": {"waiting", outbox.ReasonRoute, "no queue is bound"},
+		"s2": {"waiting", outbox.ReasonBehindRoute, "s1"},
+	}
+	require.Equal(t, waiting, list(outbox.Filter{State: outbox.StateWaiting}))
+	waiting["n"], waiting["o"] = []string{"pending", outbox.ReasonTurn, ""}, []string{"pending", outbox.ReasonTurn, ""}
+	require.Equal(t, waiting, list(outbox.Filter{State: outbox.StatePending}))
+	require.Len(t, list(outbox.Filter{Key: "k2"}), 2)
+	require.Len(t, list(outbox.Filter{Type: "stopped"}), 1)
+	require.Len(t, list(outbox.Filter{IDs: []string{"n", "p2"}}), 2)
+}

@@ -45,7 +45,7 @@ func checkFilter(f *outbox.Filter, stopped bool) error {
 	case !stopped:
 		return usageErrorf("", "--state is %q, but must be retry or dead", f.State)
 	case f.State != outbox.StateStopped:
-		return usageErrorf("", "--state is %q, but must be retry, dead or stopped", f.State)
+		return usageErrorf("`surefoot outbox ls` also lists pending and waiting ones", "--state is %q, but must be retry, dead or stopped", f.State)
 	}
 	if f.Limit < 1 || f.Limit > maxParked {
 		return usageErrorf("", "--limit is %d, but must be from 1 to %d", f.Limit, maxParked)
@@ -53,20 +53,34 @@ func checkFilter(f *outbox.Filter, stopped bool) error {
 	return nil
 }
 
+// checkListed also takes the states of rows that nothing can be done to.
+func checkListed(f *outbox.Filter) error {
+	if f.State != outbox.StatePending && f.State != outbox.StateWaiting {
+		return checkFilter(f, true)
+	}
+	rest := *f
+	rest.State = ""
+	return checkFilter(&rest, true)
+}
+
 func outboxLs(s *session) *cobra.Command {
 	l := &outboxLister{session: s}
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List parked rows with their reasons; stopped routes and the state of the whole outbox go to stderr", Args: cobra.NoArgs,
+		Use: "ls", Short: "List rows by state with their reasons, by default the parked ones; stopped routes and the state of the whole outbox go to stderr", Args: cobra.NoArgs,
 		Long: "List the rows that could not be published: retry is tried again by itself, dead waits for\n" +
 			"`outbox retry` or `outbox discard`. Later rows of their keys stay pending behind them, unless\n" +
 			"relay.on_poison is skip. How many rows are pending (estimated beyond 100000), the age of the oldest and\n" +
 			"the number of relays are told on stderr.\n\n" +
 			"A route that no queue is bound to, or that the broker does not take, is stopped: its rows stay pending,\n" +
 			"and one of them is tried every few seconds, until it works. Stopped routes are told on stderr, and listed by\n" +
-			"--routes; their rows by --state stopped. Such rows can be discarded.",
+			"--routes; their rows by --state stopped. Such rows can be discarded.\n\n" +
+			"--state pending lists the rows that are not published yet, each with what it waits for: its turn, its stopped route, or an\n" +
+			"earlier message of its key that is parked or whose route is stopped. --state waiting leaves out those whose turn it is.\n" +
+			"Both may read the whole outbox.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return l.run(cmd.Context()) },
 	}
 	l.filter = parkedFilter(cmd, true)
+	cmd.Flags().Lookup("state").Usage = "only rows in this `state`: retry, dead, stopped, pending or waiting; default retry and dead"
 	cmd.Flags().BoolVar(&l.routes, "routes", false, "list the stopped routes instead of rows")
 	s.outputFlag(cmd)
 	return cmd
@@ -82,7 +96,7 @@ type outboxLister struct {
 }
 
 func (l *outboxLister) run(ctx context.Context) error {
-	if err := checkFilter(l.filter, true); err != nil {
+	if err := checkListed(l.filter); err != nil {
 		return err
 	}
 	if f := l.filter; l.routes && (f.State != "" || f.Key != "" || f.Type != "") {
@@ -125,8 +139,11 @@ func (l *outboxLister) listRoutes(ctx context.Context, db *database) error {
 
 func (l *outboxLister) listRows(ctx context.Context, db *database) error {
 	list, empty := outbox.ListParked, "no rows are parked"
-	if l.filter.State == outbox.StateStopped {
+	switch l.filter.State {
+	case outbox.StateStopped:
 		list, empty = outbox.ListStoppedRows, "no rows of stopped routes match"
+	case outbox.StatePending, outbox.StateWaiting:
+		list, empty = outbox.ListPending, "no rows are "+l.filter.State
 	}
 	rows, err := list(ctx, db.pool, db.schema, *l.filter)
 	if err != nil {
@@ -197,7 +214,7 @@ func parkedRows(rows []outbox.Parked, empty string) listing[outbox.Parked] {
 			{"KEY", func(p outbox.Parked) string { return p.Key }},
 			{"STATE", func(p outbox.Parked) string { return p.State }},
 			{"TRIES", func(p outbox.Parked) string { return strconv.Itoa(p.Attempts) }},
-			{"PARKED", func(p outbox.Parked) string { return p.ParkedAt.UTC().Format(time.RFC3339) }},
+			{"SINCE", func(p outbox.Parked) string { return p.ParkedAt.UTC().Format(time.RFC3339) }},
 			{"NEXT TRY", func(p outbox.Parked) string { return timeText(p.NextAt) }},
 			{"REASON", func(p outbox.Parked) string { return p.Reason }},
 			{"ERROR", func(p outbox.Parked) string { return p.Error }},

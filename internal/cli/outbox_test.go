@@ -324,6 +324,11 @@ func TestOutboxLsAndShow(t *testing.T) {
 	require.Equal(t, 1, strings.Count(limited.stdout, "\n"))
 	require.Contains(t, limited.stderr, "limit of 1")
 	require.Equal(t, cli.ExitUsage, box("", "ls", "--state", "ded").code)
+	require.Empty(t, box("", "ls", "--state", "waiting", "-o", "name").stdout)
+	got = box("", "ls", "--state", "pending")
+	require.Zero(t, got.code, got.stderr)
+	require.Regexp(t, `(?m)^p\\x1b\[2J +ok +- +pending +0 +\S+ +- +its turn +-$`, got.stdout)
+	require.Equal(t, cli.ExitUsage, box("", "retry", "--state", "pending", "--yes").code)
 	require.Equal(t, cli.ExitUsage, box("", "ls", "--limit", "0").code)
 
 	shown := box("", "show", "dead-1")
