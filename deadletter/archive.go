@@ -67,7 +67,7 @@ func (d *DeadLetters) archive(ctx context.Context, tx pgx.Tx, op audit.Operation
 		keys, envelopes, bodies = append(keys, f.key), append(envelopes, envelope), append(bodies, bytes.Clone(nonNil(l.Body)))
 		ids, types = append(ids, storableID(l.MessageId)), append(types, message.Storable(l.Type, message.MaxShortString))
 	}
-	_, err := tx.Exec(ctx, archiveSQL.In(d.opts.Schema), op.ID, d.vhost(), n.work, op.Who, op.Reason, keys, ids, types, envelopes, bodies)
+	_, err := tx.Exec(ctx, archiveSQL.In(d.opts.Schema), op.ID, d.vhost(), n.work, op.Who, op.Reason, pg.UUIDs(keys), ids, types, envelopes, bodies)
 	if err != nil {
 		return fmt.Errorf("archive messages: %w", err)
 	}

@@ -410,7 +410,7 @@ func (v *driver) holdBack(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || len(broken) == 0 {
 		return err
 	}
-	_, err = tx.Exec(ctx, behindSQL.In(v.d.opts.Schema), v.run.ID, string(outcomeBehind), broken)
+	_, err = tx.Exec(ctx, behindSQL.In(v.d.opts.Schema), v.run.ID, string(outcomeBehind), pg.UUIDs(broken))
 	return err
 }
 
@@ -504,12 +504,12 @@ func (v *driver) written(ctx context.Context, tx pgx.Tx, batch []settlement) err
 		left, reasons = append(left, t.key), append(reasons, string(t.outcome))
 	}
 	if len(moved) > 0 {
-		if _, err := tx.Exec(ctx, movedSQL.In(v.d.opts.Schema), v.run.ID, moved); err != nil {
+		if _, err := tx.Exec(ctx, movedSQL.In(v.d.opts.Schema), v.run.ID, pg.UUIDs(moved)); err != nil {
 			return fmt.Errorf("note in the run: %w", err)
 		}
 	}
 	if len(left) > 0 {
-		if _, err := tx.Exec(ctx, leftSQL.In(v.d.opts.Schema), v.run.ID, left, reasons); err != nil {
+		if _, err := tx.Exec(ctx, leftSQL.In(v.d.opts.Schema), v.run.ID, pg.UUIDs(left), reasons); err != nil {
 			return fmt.Errorf("note in the run: %w", err)
 		}
 	}

@@ -239,10 +239,10 @@ func (p *planner) flush(ctx context.Context) {
 	for i, l := range batch {
 		keys[i] = l.entry.Key
 	}
-	handled, err := p.keys(ctx, handledSQL, p.consumers, keys)
+	handled, err := p.keys(ctx, handledSQL, p.consumers, pg.UUIDs(keys))
 	if err == nil {
 		var inRun map[uuid.UUID]bool
-		if inRun, err = p.keys(ctx, inRunSQL, p.d.vhost(), p.names.work, keys); err == nil {
+		if inRun, err = p.keys(ctx, inRunSQL, p.d.vhost(), p.names.work, pg.UUIDs(keys)); err == nil {
 			err = p.write(ctx, batch, handled, inRun)
 		}
 	}
@@ -313,7 +313,7 @@ func (p *planner) write(ctx context.Context, batch []plannedLetter, handled, inR
 			died = append(died, &at)
 		}
 	}
-	_, err := p.d.opts.Pool.Exec(ctx, planLettersSQL.In(p.d.opts.Schema), p.id, seqs, keys, texts[0], texts[1], texts[2], texts[3], orderKeys, died, texts[4], texts[5])
+	_, err := p.d.opts.Pool.Exec(ctx, planLettersSQL.In(p.d.opts.Schema), p.id, seqs, pg.UUIDs(keys), texts[0], texts[1], texts[2], texts[3], pg.NullUUIDs(orderKeys), died, texts[4], texts[5])
 	if err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}

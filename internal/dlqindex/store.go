@@ -207,7 +207,7 @@ func letterArgs(queue int32, entries []Entry) []any {
 		keys, copies, redrives = append(keys, e.Key), append(copies, int32(e.Copies)), append(redrives, int32(e.Redrives))
 		died, runs = append(died, orNull(e.DiedAt)), append(runs, e.Run)
 	}
-	return []any{queue, keys, texts[0], texts[1], texts[2], texts[3], copies, died, texts[4], redrives, runs}
+	return []any{queue, pg.UUIDs(keys), texts[0], texts[1], texts[2], texts[3], copies, died, texts[4], redrives, pg.NullUUIDs(runs)}
 }
 
 func orNull(t time.Time) *time.Time {
@@ -223,7 +223,7 @@ func (s *Store) Gone(ctx context.Context, tx pgx.Tx, vhost, queue, how string, k
 	if len(keys) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, s.goneSQL, vhost, keys, queue, how); err != nil {
+	if _, err := tx.Exec(ctx, s.goneSQL, vhost, pg.UUIDs(keys), queue, how); err != nil {
 		return fmt.Errorf("index dead letters that have gone: %w", err)
 	}
 	return nil
@@ -231,7 +231,7 @@ func (s *Store) Gone(ctx context.Context, tx pgx.Tx, vhost, queue, how string, k
 
 // Back marks letters that were put back into the queue as there. Those without a row are found by the next scan.
 func (s *Store) Back(ctx context.Context, tx pgx.Tx, vhost, queue string, keys []uuid.UUID) error {
-	if _, err := tx.Exec(ctx, s.back, vhost, keys, queue); err != nil {
+	if _, err := tx.Exec(ctx, s.back, vhost, pg.UUIDs(keys), queue); err != nil {
 		return fmt.Errorf("index dead letters that are back: %w", err)
 	}
 	return nil

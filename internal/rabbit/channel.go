@@ -68,7 +68,7 @@ func (ch *Channel) Consume(ctx context.Context, opts ConsumeOptions) (<-chan *am
 		return nil, err
 	}
 	to := make(chan *amqp.Delivery, opts.Prefetch)
-	over, err := ch.consume(ctx, opts, func(d *amqp.Delivery) error { return offer(to, d) })
+	over, err := ch.consume(ctx, opts, func(d *amqp.Delivery) error { return offer(to, d) }, func() int { return len(to) })
 	if err != nil {
 		return nil, err
 	}
@@ -82,8 +82,8 @@ func (ch *Channel) Consume(ctx context.Context, opts ConsumeOptions) (<-chan *am
 }
 
 // consume has deliver called with each delivery, from the goroutine that reads, until the returned channel is closed.
-func (ch *Channel) consume(ctx context.Context, opts ConsumeOptions, deliver func(*amqp.Delivery) error) (over <-chan amqp.Delivery, err error) {
-	s := &stream{deliver: deliver}
+func (ch *Channel) consume(ctx context.Context, opts ConsumeOptions, deliver func(*amqp.Delivery) error, waiting func() int) (over <-chan amqp.Delivery, err error) {
+	s := &stream{deliver: deliver, waiting: waiting}
 	if most := ch.conn.FrameMax(); most > 0 {
 		s.most = most - frameOverhead
 	}
@@ -154,7 +154,9 @@ func (c *Conn) rpc(ctx context.Context, op string, request func() error) error {
 	stop := context.AfterFunc(ctx, func() {
 		c.Abort(fmt.Errorf("rabbit: connection to %s aborted: %s: %w", c.address, op, context.Cause(ctx)))
 	})
+	c.wire.asking.Add(1)
 	err := request()
+	c.wire.asking.Add(-1)
 	if !stop() && err != nil {
 		return fmt.Errorf("rabbit: %s: %w", op, context.Cause(ctx))
 	}

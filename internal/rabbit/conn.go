@@ -182,6 +182,7 @@ func (c *Conn) Close() error {
 	c.mu.Unlock()
 	limit := time.AfterFunc(closeLimit, c.wire.abort)
 	defer limit.Stop()
+	c.wire.asking.Add(1)
 	err := c.amqp.Close()
 	<-c.done
 	if err != nil && !errors.Is(err, amqp.ErrClosed) {

@@ -95,7 +95,7 @@ func Tap(socket io.Reader, channel uint16, told *[]string) func([]byte) (int, er
 // TapDeliveries returns how the library reads through a tap that takes the deliveries of a channel out, into to.
 func TapDeliveries(socket io.Reader, channel uint16, frameMax int, to chan *amqp.Delivery) func([]byte) (int, error) {
 	t := newTap(socket)
-	t.divert(channel, &stream{deliver: func(d *amqp.Delivery) error { return offer(to, d) }, most: frameMax - frameOverhead})
+	t.divert(channel, &stream{deliver: func(d *amqp.Delivery) error { return offer(to, d) }, waiting: func() int { return len(to) }, most: frameMax - frameOverhead})
 	return t.Read
 }
 

@@ -18,6 +18,7 @@ var errTooMany = errors.New("rabbit: the broker delivered more than the prefetch
 // pass each message through three goroutines; here a delivery costs a few allocations and is handed on at once. For the reading goroutine.
 type stream struct {
 	deliver func(*amqp.Delivery) error // must not block
+	waiting func() int                 // how many nobody has taken yet
 	most    int                        // the largest payload of a frame; 0: no limit
 
 	now  *amqp.Delivery // the one that is coming; nil: none is

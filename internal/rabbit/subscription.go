@@ -87,7 +87,7 @@ func (c *Conn) Consume(ctx context.Context, opts ConsumeOptions) (*Subscription,
 		cancels: channel.amqp.NotifyCancel(make(chan string, 1)),
 		closes:  channel.amqp.NotifyClose(make(chan *amqp.Error, 1)),
 	}
-	if from.deliveries, err = channel.consume(ctx, opts, s.deliver); err != nil {
+	if from.deliveries, err = channel.consume(ctx, opts, s.deliver, func() int { return len(s.deliveries) }); err != nil {
 		return nil, errors.Join(err, channel.Close(context.WithoutCancel(ctx)))
 	}
 	go s.run(from) //nolint:contextcheck // the subscription outlives the call that made it

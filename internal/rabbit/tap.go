@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -39,6 +40,9 @@ type tap struct {
 	heard  []event   // of frames that the library has got whole
 	raw    bool      // what comes are no frames
 	beat   time.Time // when the library last got something
+
+	// asking counts the requests of this side that wait for an answer.
+	asking atomic.Int32
 
 	mu        sync.Mutex
 	listeners map[uint16]confirms
@@ -89,8 +93,11 @@ func (t *tap) Read(p []byte) (int, error) {
 // read fills p with what the library is to see, and waits only while there is nothing.
 func (t *tap) read(p []byte) (n int, err error) {
 	for n < len(p) {
-		if n > 0 && !t.ready() {
-			break
+		if !t.ready() {
+			if n > 0 {
+				break
+			}
+			t.lag()
 		}
 		if t.pass > 0 || t.raw {
 			m, err := t.socket.Read(t.part(p[n:]))
@@ -112,6 +119,32 @@ func (t *tap) read(p []byte) (n int, err error) {
 		t.beat = time.Now()
 	}
 	return n, nil
+}
+
+const (
+	// slack is how many deliveries of a channel may wait before less is read: a prefetch can be much larger, and all of it in memory.
+	slack = 2000
+	// lagMost is how long one read waits then. RabbitMQ gives up a connection that takes nothing for 15 s, and so something is taken on.
+	lagMost  = 100 * time.Millisecond
+	lagCheck = 2 * time.Millisecond
+)
+
+// lag waits while who takes the deliveries is far behind, unless an answer is waited for, which comes after them.
+func (t *tap) lag() {
+	for end := time.Now().Add(lagMost); t.asking.Load() == 0 && t.behind() && time.Now().Before(end); {
+		time.Sleep(lagCheck)
+	}
+}
+
+func (t *tap) behind() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.streams {
+		if s.waiting() > slack {
+			return true
+		}
+	}
+	return false
 }
 
 // heartbeat is what the library gets when deliveries are all that comes: the broker then sends none, and without any the library takes the
