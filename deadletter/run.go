@@ -131,7 +131,7 @@ WHERE vhost = $1 AND id = $2 AND state = ANY($5) RETURNING queue`
 
 	// claimedSQL gives pending letters that another live run has to that run.
 	claimedSQL pg.SQL = `
-UPDATE @schema@.dlq_run_letters l SET state = 'ineligible', reason = $3 WHERE l.run = $2 AND l.state = 'pending' AND EXISTS (
+UPDATE @schema@.dlq_run_letters l SET state = 'ineligible', reason = $3 WHERE l.run = $2 AND l.pending AND EXISTS (
     SELECT FROM @schema@.dlq_run_letters o JOIN @schema@.dlq_runs r ON r.id = o.run
     WHERE o.key = l.key AND o.run <> $2 AND o.state <> 'ineligible' AND r.vhost = $1 AND r.state IN ('running', 'paused', 'stopped')
       AND r.queue = (SELECT queue FROM @schema@.dlq_runs WHERE id = $2))`

@@ -68,14 +68,14 @@ WHERE id = $1 AND token = $2 AND state = 'running'`
 	// statistics of the fresh rows, each took a quarter of a minute for 10,000 letters.
 	nextWaveSQL pg.SQL = `
 UPDATE @schema@.dlq_run_letters SET state = 'moving', wave = $2 WHERE run = $1 AND key = ANY(ARRAY(
-    SELECT p.key FROM @schema@.dlq_run_letters p WHERE p.run = $1 AND p.state = 'pending' ORDER BY p.seq LIMIT $3))`
+    SELECT p.key FROM @schema@.dlq_run_letters p WHERE p.run = $1 AND p.pending ORDER BY p.seq LIMIT $3))`
 
 	// behindSQL leaves what follows a message of its key that is dead again, or could not be moved: it would overtake that.
 	behindSQL pg.SQL = `
-UPDATE @schema@.dlq_run_letters SET state = 'left', reason = $2 WHERE run = $1 AND state = 'pending' AND order_key = ANY($3)`
+UPDATE @schema@.dlq_run_letters SET state = 'left', reason = $2 WHERE run = $1 AND pending AND order_key = ANY($3)`
 
 	brokenKeysSQL pg.SQL = `
-SELECT DISTINCT order_key FROM @schema@.dlq_run_letters WHERE run = $1 AND state IN ('failed', 'left', 'missing') AND order_key IS NOT NULL`
+SELECT DISTINCT order_key FROM @schema@.dlq_run_letters WHERE run = $1 AND broken AND order_key IS NOT NULL`
 
 	waveSQL pg.SQL = `UPDATE @schema@.dlq_runs SET wave = $3 WHERE id = $1 AND token = $2 AND state = 'running'`
 
@@ -83,7 +83,9 @@ SELECT DISTINCT order_key FROM @schema@.dlq_run_letters WHERE run = $1 AND state
 SELECT key, seq, order_key, died_at, copies, state <> 'moving' FROM @schema@.dlq_run_letters
 WHERE run = $1 AND wave = $2 AND state IN ('moving', 'moved', 'processed') ORDER BY seq`
 
-	movedSQL pg.SQL = `UPDATE @schema@.dlq_run_letters SET state = 'moved' WHERE run = $1 AND key = ANY($2) AND state IN ('moving', 'moved')`
+	// movedSQL goes by the keys. By the run, for which the planner has no statistics yet, it read all letters of the run for each batch.
+	movedSQL pg.SQL = `
+UPDATE @schema@.dlq_run_letters SET state = 'moved' WHERE key = ANY($2) AND run IS NOT DISTINCT FROM $1 AND state IN ('moving', 'moved')`
 
 	leftSQL pg.SQL = `
 UPDATE @schema@.dlq_run_letters l SET state = 'left', reason = e.reason FROM unnest($2::uuid[], $3::text[]) AS e(key, reason)
@@ -191,6 +193,7 @@ type driver struct {
 	op      audit.Operation
 	begun   bool // this driver has moved a wave
 	beats   int
+	quiet   time.Time // nothing is told before: counting a large run takes long
 }
 
 func (v *driver) drive(ctx context.Context) (Run, error) {
@@ -318,17 +321,19 @@ func (v *driver) failing(ctx context.Context) error {
 }
 
 const failuresSQL pg.SQL = `
-SELECT (SELECT count(*) FROM @schema@.dlq_run_letters WHERE run = $1 AND state = 'failed' AND same), coalesce(max_failures, -1)
+SELECT (SELECT count(*) FROM @schema@.dlq_run_letters WHERE run = $1 AND broken AND state = 'failed' AND same), coalesce(max_failures, -1)
 FROM @schema@.dlq_runs WHERE id = $1`
 
 // tell counts the whole run, so it is not done at every beat.
 func (v *driver) tell(ctx context.Context) {
-	if v.request.Progress == nil {
+	if v.request.Progress == nil || time.Now().Before(v.quiet) {
 		return
 	}
+	began := time.Now()
 	if r, err := v.d.readRun(ctx, v.request.Run); err == nil {
 		v.request.Progress(r)
 	}
+	v.quiet = time.Now().Add(20 * time.Since(began))
 }
 
 // waves moves one wave after the other until nothing is pending.
@@ -467,19 +472,20 @@ func (v *driver) pass(ctx context.Context, conn *rabbit.Conn, letters *wave, mos
 
 // letters of the present wave, and how many there are at most; 0: not known, for an earlier driver has moved some of them.
 func (v *driver) letters(ctx context.Context) (*wave, int, error) {
-	w, most, again := &wave{letters: map[uuid.UUID]*waveLetter{}, ahead: map[uuid.UUID][]int32{}}, 0, false
-	var key uuid.UUID
-	var l waveLetter
-	var died *time.Time
-	var copies int
+	w, most, again := newWave(), 0, false
+	var (
+		key      uuid.UUID
+		orderKey uuid.NullUUID
+		died     *time.Time
+		seq      int32
+		copies   int
+		moved    bool
+	)
 	rows, _ := v.d.opts.Pool.Query(ctx, waveLettersSQL.In(v.d.opts.Schema), v.run.ID, v.run.Wave)
-	_, err := pgx.ForEachRow(rows, []any{&key, &l.seq, &l.orderKey, &died, &copies, &l.moved}, func() error {
-		if l.diedAt = (time.Time{}); died != nil {
-			l.diedAt = *died
-		}
-		w.add(key, l)
+	_, err := pgx.ForEachRow(rows, []any{&key, &seq, &orderKey, &died, &copies, &moved}, func() error {
+		w.add(key, orderKey, seq, died, moved)
 		most += copies
-		again = again || l.moved
+		again = again || moved
 		return nil
 	})
 	if err != nil {
@@ -488,6 +494,7 @@ func (v *driver) letters(ctx context.Context) (*wave, int, error) {
 	if again {
 		most = 0
 	}
+	w.lanes = nil // only add needs them
 	return w, most, nil
 }
 

@@ -9,41 +9,60 @@ import (
 
 // wave is what one part of a run moves. Letters of one ordering key go in the order of the plan, whatever the order in which they stand:
 // a process that died may have left the queue in another one. What has to wait for an earlier letter is held, for another pass.
-// For one goroutine.
+// There may be a hundred thousand, so they are small and have no pointers. For one goroutine.
 type wave struct {
-	letters map[uuid.UUID]*waveLetter
-	ahead   map[uuid.UUID][]int32 // by ordering key: those that have not been moved, in order
-	held    int                   // in this pass
+	letters []waveLetter
+	byKey   map[uuid.UUID]int32 // places in letters
+	lanes   map[uuid.UUID]int32 // by ordering key: places in ahead
+	ahead   [][]int32           // those of a lane that have not been moved, by seq, in order
+	held    int                 // in this pass
 }
 
 type waveLetter struct {
-	seq      int32
-	orderKey uuid.NullUUID
-	diedAt   time.Time // zero: not known
-	moved    bool      // before, by a driver that has gone: what is there may be a copy
-	seen     bool      // in this pass
+	diedAt int64 // microseconds since 1970, the database's precision; 0: not known
+	seq    int32
+	lane   int32 // its place in ahead; noLane: none
+	moved  bool  // before, by a driver that has gone: what is there may be a copy
+	seen   bool  // in this pass
 }
 
+const noLane = -1
+
+func newWave() *wave { return &wave{byKey: map[uuid.UUID]int32{}, lanes: map[uuid.UUID]int32{}} }
+
 // add adds letters in the order of the plan.
-func (w *wave) add(key uuid.UUID, l waveLetter) {
-	w.letters[key] = &l
-	if l.orderKey.Valid && !l.moved {
-		w.ahead[l.orderKey.UUID] = append(w.ahead[l.orderKey.UUID], l.seq)
+func (w *wave) add(key uuid.UUID, orderKey uuid.NullUUID, seq int32, diedAt *time.Time, moved bool) {
+	l := waveLetter{seq: seq, lane: noLane, moved: moved}
+	if diedAt != nil {
+		l.diedAt = diedAt.UnixMicro()
 	}
+	if orderKey.Valid {
+		lane, known := w.lanes[orderKey.UUID]
+		if !known {
+			lane = int32(len(w.ahead))
+			w.lanes[orderKey.UUID], w.ahead = lane, append(w.ahead, nil)
+		}
+		if l.lane = lane; !moved {
+			w.ahead[lane] = append(w.ahead[lane], seq)
+		}
+	}
+	w.byKey[key] = int32(len(w.letters))
+	w.letters = append(w.letters, l)
 }
 
 // choose says what the run does with a letter.
 func (w *wave) choose(f *facts) outcome {
-	l, chosen := w.letters[f.key]
+	at, chosen := w.byKey[f.key]
 	if !chosen {
 		return outcomeUnmatched
 	}
+	l := &w.letters[at]
 	l.seen = true
-	if !l.diedAt.IsZero() && f.diedAt.Truncate(time.Microsecond).After(l.diedAt) { // the database's precision
+	if l.diedAt != 0 && f.diedAt.UnixMicro() > l.diedAt {
 		w.through(l)
 		return outcomeChanged
 	}
-	if ahead := w.ahead[l.orderKey.UUID]; l.orderKey.Valid && !l.moved && len(ahead) > 0 && ahead[0] < l.seq {
+	if l.lane != noLane && !l.moved && len(w.ahead[l.lane]) > 0 && w.ahead[l.lane][0] < l.seq {
 		w.held++
 		return outcomeUnmatched
 	}
@@ -53,21 +72,22 @@ func (w *wave) choose(f *facts) outcome {
 
 // through lets the next of its key go.
 func (w *wave) through(l *waveLetter) {
-	if !l.orderKey.Valid {
+	if l.lane == noLane {
 		return
 	}
-	key := l.orderKey.UUID
-	if ahead := w.ahead[key]; len(ahead) > 0 && ahead[0] == l.seq {
-		w.ahead[key] = ahead[1:]
+	ahead := &w.ahead[l.lane]
+	if len(*ahead) > 0 && (*ahead)[0] == l.seq {
+		*ahead = (*ahead)[1:]
 		return
 	}
-	w.ahead[key] = slices.DeleteFunc(w.ahead[key], func(seq int32) bool { return seq == l.seq })
+	*ahead = slices.DeleteFunc(*ahead, func(seq int32) bool { return seq == l.seq })
 }
 
 // again begins another pass, and says whether one is needed. A letter that was not seen is not there: nobody waits for it.
 func (w *wave) again() bool {
 	needed := w.held > 0
-	for _, l := range w.letters {
+	for i := range w.letters {
+		l := &w.letters[i]
 		if !l.seen {
 			w.through(l)
 		}
