@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/examples/shop/notifications"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/provider"
 	"github.com/surefoot-mq/surefoot/examples/shop/sample"
@@ -69,6 +70,7 @@ func (e environment) url(name string) string {
 
 // settings are the flags of all commands.
 type settings struct {
+	command                                 string
 	prefix, schema, providerURL, listen     string
 	http, catalogURL, customersURL          string
 	inventoryURL, paymentsURL, mailURL      string
@@ -77,7 +79,7 @@ type settings struct {
 }
 
 func (e environment) settings(command string, args []string) (settings, []string, error) {
-	var s settings
+	s := settings{command: command}
 	flags := flag.NewFlagSet(command, flag.ContinueOnError)
 	flags.SetOutput(e.stderr)
 	flags.StringVar(&s.prefix, "prefix", "shop", "what the names of the services' schemas begin with")
@@ -193,7 +195,7 @@ func (e environment) withShop(ctx context.Context, s settings, do func(*program)
 		Prefix: s.prefix, Schema: s.schema, Hold: s.hold,
 		Logger: p.logger, Metrics: p.metrics, Ready: p.probes.set, Host: host,
 	}
-	if s.mailURL != "" {
+	if s.mailURL != "" && (s.command == "all" || s.command == notifications.Name) {
 		if p.mailer, err = shop.NewMailer(o, s.mailURL, nil); err != nil {
 			return fmt.Errorf("%w: %w", errUsage, err)
 		}

@@ -88,13 +88,9 @@ func (p *program) desk() (*shop.Desk, error) {
 	return p.shop.Desk(shop.DeskOptions{Client: p.client, Reconcile: payments.ReconcilerOptions{Wait: p.recheck}})
 }
 
-func (p *program) clients() (*shop.Clients, error) {
-	return p.shop.Clients(shop.ClientsOptions{Catalog: p.catalogURL, Customers: p.customersURL, Inventory: p.inventoryURL, Payments: p.paymentsURL})
-}
-
 // recovery finishes orders that a checkout over HTTP has left; done lets its connections go.
 func (p *program) recovery() (all parts, done func(), err error) {
-	clients, err := p.clients()
+	clients, err := p.shop.Clients(shop.ClientsOptions{Inventory: p.inventoryURL, Payments: p.paymentsURL})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,7 +109,7 @@ func (p *program) mails() parts {
 }
 
 func (p *program) serveAPI(ctx context.Context) error {
-	clients, err := p.clients()
+	clients, err := p.shop.Clients(shop.ClientsOptions{Catalog: p.catalogURL, Customers: p.customersURL, Inventory: p.inventoryURL, Payments: p.paymentsURL})
 	if err != nil {
 		return err
 	}

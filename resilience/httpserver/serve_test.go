@@ -403,3 +403,27 @@ func BenchmarkServer(b *testing.B) {
 		})
 	}
 }
+
+// A server that has no room for requests must still be seen.
+func TestProbesAreAnsweredPastAllLimits(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	busy, goOn := make(chan struct{}), make(chan struct{})
+	server, _ := newServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(busy); <-goOn }), func(o *httpserver.Options) {
+		o.MaxConcurrent, o.Metrics = 1, registry
+		o.Probes = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "probe "+r.URL.Path) })
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := ask(t.Context(), server, http.MethodGet, "/work", http.NoBody)
+		ended <- err
+	}()
+	<-busy
+	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
+		require.Equal(t, "probe "+path, get(t, server, path).body)
+	}
+	require.Equal(t, 503, get(t, server, "/more").StatusCode)
+	close(goOn)
+	require.NoError(t, <-ended)
+	require.Equal(t, 2, testutil.CollectAndCount(registry, "surefoot_http_requests_total"), "/work and /more")
+}

@@ -123,3 +123,19 @@ func httpRequest(t *testing.T) *http.Request {
 	r.Header.Set(idempotency.HeaderKey, "k")
 	return r
 }
+
+func TestACallerIsErased(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	s := p.store(t)
+	server := serve(t, s.Handle(p.handler))
+	for _, tenant := range []string{"alpine", "bazaar"} {
+		require.Equal(t, 201, askAs(t.Context(), server.Client(), server.URL, tenant, "k-"+tenant, "").status)
+	}
+	require.NoError(t, pgx.BeginFunc(t.Context(), p.Pool, func(tx pgx.Tx) error {
+		n, err := s.Erase(t.Context(), tx, "alpine")
+		require.EqualValues(t, 1, n)
+		return err
+	}))
+	require.Equal(t, []string{"k-bazaar"}, keys(t, p))
+}

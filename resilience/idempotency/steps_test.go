@@ -272,3 +272,25 @@ func TestAFinishThatFailsStaysPending(t *testing.T) {
 	steps.Ask = func(context.Context, *http.Request) (idempotency.Finish, error) { return nil, nil } //nolint:nilnil // that is the fault
 	require.Equal(t, 202, direct(t.Context(), p.store(t).HandleSteps(steps), "nothing").status)
 }
+
+// Steps may need something from elsewhere first, which a request that is remembered does not.
+func TestPreparedStepsAreAskedOnce(t *testing.T) {
+	t.Parallel()
+	p, from := newPlace(t), newProvider()
+	from.broken.Store(true)
+	steps := payment(p, from, true)
+	start, prepared := steps.Start, 0
+	steps.Start, steps.Prepare = nil, func(context.Context, *http.Request) (idempotency.Handler, error) {
+		if prepared++; prepared > 1 {
+			return nil, resilience.Unavailable(errBroken)
+		}
+		return start, nil
+	}
+	s := p.store(t).HandleSteps(steps)
+	require.Equal(t, 202, direct(t.Context(), s, "k").status)
+	from.broken.Store(false)
+	require.Equal(t, 201, direct(t.Context(), s, "k").status, "it is checked, and not prepared again")
+	require.Equal(t, 1, prepared)
+	require.EqualValues(t, 1, from.charges.Load())
+	require.Equal(t, 503, direct(t.Context(), s, "another").status)
+}

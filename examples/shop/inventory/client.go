@@ -73,21 +73,20 @@ func (c *Client) call(ctx context.Context, op, method, path, tenant, key string,
 	return nil
 }
 
+// answers are the codes that stand for errors of this package.
+var answers = map[resilience.Code]error{CodeCommitted: ErrCommitted, resilience.CodeNotFound: ErrUnknown, resilience.CodeIdempotencyKeyReused: ErrOther}
+
 // decided turns an answer into the error that the service gave; what is no answer stays as it is.
 func decided(err error) error {
-	_, refusal, ok := web.RefusalOf(err)
+	refusal, ok := web.RefusalOf(err)
 	if !ok {
 		return err
 	}
-	switch refusal.Code {
-	case CodeOutOfStock, CodeUnknownItem, CodeReleased:
+	if refusal.Code == CodeOutOfStock || refusal.Code == CodeUnknownItem || refusal.Code == CodeReleased {
 		return &RejectedError{Reason: refusal.Reason, SKU: refusal.SKU}
-	case CodeCommitted:
-		return ErrCommitted
-	case resilience.CodeNotFound:
-		return ErrUnknown
-	case resilience.CodeIdempotencyKeyReused:
-		return ErrOther
+	}
+	if answer, known := answers[refusal.Code]; known {
+		return answer
 	}
 	return err
 }

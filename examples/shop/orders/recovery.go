@@ -212,14 +212,14 @@ func (r *Recovery) wait(c claim, f finding) time.Duration {
 }
 
 func (r *Recovery) tell(state string, o taken, f finding) {
-	line := r.options.Logger.Info()
-	switch state {
-	case CaseOpen:
-		return
-	case CaseManual:
-		line = r.options.Logger.Error().Interface("evidence", f.evidence)
+	level := zerolog.InfoLevel
+	if state == CaseManual {
+		level = zerolog.ErrorLevel
 	}
-	line.Str("order", o.OrderID).Str("tenant", o.Tenant).Str("state", state).Str("reason", f.reason).Msg("recovery case")
+	if state != CaseOpen {
+		r.options.Logger.WithLevel(level).Str("order", o.OrderID).Str("tenant", o.Tenant).Str("state", state).Str("reason", f.reason).
+			Interface("evidence", f.evidence).Msg("recovery case")
+	}
 }
 
 // look asks who knows, and then goes on or gives up.

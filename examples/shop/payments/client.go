@@ -86,21 +86,16 @@ func (c *Client) call(ctx context.Context, op, method, path string, ref event.Re
 	return "", &PendingError{got.Pending}
 }
 
+// answers are the codes that stand for errors of this package.
+var answers = map[resilience.Code]error{
+	CodeDeclined: ErrDeclined, CodeReversed: ErrReversed, resilience.CodeNotFound: ErrUnknown, resilience.CodeIdempotencyKeyReused: ErrOther,
+}
+
 // decided turns an answer into the error that the service gave; what is no answer stays as it is.
 func decided(err error) error {
-	_, refusal, ok := web.RefusalOf(err)
-	if !ok {
-		return err
-	}
-	switch refusal.Code {
-	case CodeDeclined:
-		return ErrDeclined
-	case CodeReversed:
-		return ErrReversed
-	case resilience.CodeNotFound:
-		return ErrUnknown
-	case resilience.CodeIdempotencyKeyReused:
-		return ErrOther
+	refusal, ok := web.RefusalOf(err)
+	if answer, known := answers[refusal.Code]; ok && known {
+		return answer
 	}
 	return err
 }

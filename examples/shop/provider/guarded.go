@@ -8,8 +8,9 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
 
-// Guarded is a provider behind a policy: its places, its circuit, and several attempts with the same key. It is for callers
-// that have no other layer that tries again, as a queue is. It is safe for concurrent use.
+// Guarded is a provider behind a policy: its places, its circuit, and several attempts with the same key. After an attempt whose
+// outcome is not known it asks what became of the key before it charges again. It is for callers that have no other layer that
+// tries again, as a queue is. It is safe for concurrent use.
 type Guarded struct {
 	client *Client
 	policy *policy.Policy
@@ -19,8 +20,19 @@ type Guarded struct {
 func Guard(client *Client, p *policy.Policy) *Guarded { return &Guarded{client, p} }
 
 // Charge is [Client.Charge].
-func (g *Guarded) Charge(ctx context.Context, key string, req ChargeRequest) (charge Charge, err error) {
-	return do(ctx, g, policy.Call{Idempotent: true, Tenant: req.Tenant}, func(ctx context.Context) (Charge, error) { return g.client.Charge(ctx, key, req) })
+func (g *Guarded) Charge(ctx context.Context, key string, req ChargeRequest) (Charge, error) {
+	doubt := false
+	return do(ctx, g, policy.Call{Idempotent: true, Tenant: req.Tenant}, func(ctx context.Context) (Charge, error) {
+		if doubt {
+			if charge, err := g.client.Check(ctx, key); !errors.Is(err, ErrUnknownKey) {
+				return charge, err
+			}
+		}
+		charge, err := g.client.Charge(ctx, key, req)
+		_, uncertain := errors.AsType[*UncertainError](err)
+		doubt = doubt || uncertain
+		return charge, err
+	})
 }
 
 // Reverse is [Client.Reverse].

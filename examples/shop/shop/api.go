@@ -37,17 +37,19 @@ type API struct {
 
 // API returns the front. It does no I/O.
 func (s *Shop) API(o APIOptions) (*API, error) {
-	if o.Clients == nil {
-		return nil, errors.New("shop: the API's Clients are missing")
+	if o.Clients == nil || o.Clients.Catalog == nil || o.Clients.Customers == nil {
+		return nil, errors.New("shop: the API needs Clients of catalog and customers")
 	}
 	a, c := new(API), o.Clients
 	var err error
 	if a.Store, err = s.store(o.Retention); err != nil {
 		return nil, err
 	}
-	a.orders = s.Orders.API(orders.APIOptions{
-		Pool: s.options.Pool, Store: a.Store, Catalog: c.Catalog, Customers: c.Customers, Inventory: c.Inventory, Payments: c.Payments, Checkout: o.Checkout,
-	})
+	with := orders.APIOptions{Pool: s.options.Pool, Store: a.Store, Catalog: c.Catalog, Customers: c.Customers, Checkout: o.Checkout}
+	if c.Inventory != nil && c.Payments != nil {
+		with.Inventory, with.Payments = c.Inventory, c.Payments
+	}
+	a.orders = s.Orders.API(with)
 	a.front, err = storefront.New(c.Catalog, s.Inventory.Stock(s.options.Pool), o.Storefront)
 	return a, err
 }
@@ -62,6 +64,9 @@ func (s *Shop) store(retention time.Duration) (*idempotency.Store, error) {
 // Recovery returns the worker that finishes orders whose outcome is not known. Pool, Inventory, Payments, Store and Logger of the
 // options are the shop's. It does no I/O.
 func (s *Shop) Recovery(c *Clients, o orders.RecoveryOptions) (*orders.Recovery, error) {
+	if c == nil || c.Inventory == nil || c.Payments == nil {
+		return nil, errors.New("shop: a recovery needs Clients of inventory and payments")
+	}
 	remembered, err := s.store(0)
 	if err != nil {
 		return nil, err

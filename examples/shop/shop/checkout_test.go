@@ -42,8 +42,10 @@ func newTill(t *testing.T, change ...func(*shop.Limits)) *till {
 		people = append(people, customers.Customer{Tenant: tenant, ID: "c1", Customer: event.Customer{Name: "Zoë", Email: "zoe@mail.example"}})
 	}
 	require.NoError(t, b.shop.SeedCatalog(t.Context(), []catalog.Item{
-		{SKU: "tea", Name: "Thé", UnitPriceCents: 1290, Currency: "EUR"}, {SKU: "cup", Name: "Tasse", UnitPriceCents: 890, Currency: "EUR"},
-		{SKU: "gone", Name: "Gone", UnitPriceCents: 1, Currency: "EUR"}, {SKU: "last", Name: "Last", UnitPriceCents: 1, Currency: "EUR"},
+		{SKU: "tea", Name: "Thé", UnitPriceCents: 1290, Currency: "EUR"},
+		{SKU: "cup", Name: "Tasse", UnitPriceCents: 890, Currency: "EUR"},
+		{SKU: "gone", Name: "Gone", UnitPriceCents: 1, Currency: "EUR"},
+		{SKU: "last", Name: "Last", UnitPriceCents: 1, Currency: "EUR"},
 	}, people))
 	limits := quick()
 	for _, c := range change {
@@ -119,7 +121,7 @@ func TestASyncCheckoutIsAcceptedInItsAnswer(t *testing.T) {
 	require.Equal(t, got.fields, again.fields)
 	require.Equal(t, "true", again.header.Get(idempotency.HeaderReplayed))
 	require.Len(t, tl.simulator.Ledger().Charges, 1)
-	require.Equal(t, 98, tl.available("tea"))
+	require.Equal(t, 98, tl.teas())
 	require.Zero(t, tl.pendingKeys())
 
 	state := tl.state(got)
@@ -152,7 +154,7 @@ func TestASyncCheckoutThatCannotBeIsRefusedForGood(t *testing.T) {
 				require.Equal(t, c.code, got.fields["code"])
 				require.Equal(t, "failed", tl.state(got)["status"])
 			}
-			require.Equal(t, 100, tl.available("tea"), "released at once")
+			require.Equal(t, 100, tl.teas(), "released at once")
 			require.Empty(t, tl.simulator.Ledger().Charges)
 			require.Zero(t, tl.pendingKeys())
 			tl.run()
@@ -190,7 +192,7 @@ func TestAReservationThatIsUnknownIsRecovered(t *testing.T) {
 	require.Equal(t, orders.Recovered{Taken: 1, Accepted: 1}, tl.recover(tl.recovery))
 	require.Equal(t, http.StatusCreated, tl.buy("k1").status)
 	require.Equal(t, "accepted", tl.state(got)["status"])
-	require.Equal(t, 98, tl.available("tea"))
+	require.Equal(t, 98, tl.teas())
 	require.Len(t, tl.simulator.Ledger().Charges, 1)
 	require.Zero(t, tl.pendingKeys())
 	require.Equal(t, 1, tl.cases(orders.CaseAccepted))
@@ -239,12 +241,12 @@ func TestAnOrderThatCannotGoOnIsCompensated(t *testing.T) {
 	require.NoError(t, tl.simulator.SetRules(provider.Rule{Fault: provider.FaultHangBefore, Tenant: "alpine"}))
 	got := tl.buy("k1")
 	require.Equal(t, http.StatusAccepted, got.status)
-	require.Equal(t, 96, tl.available("tea"))
+	require.Equal(t, 96, tl.teas())
 	require.Equal(t, orders.Recovered{Taken: 1, Open: 1}, tl.recover(tl.recovery), "not known yet is no reason to give up")
 
 	late := tl.newRecovery(orders.RecoveryOptions{FinishWithin: time.Nanosecond})
 	require.Equal(t, orders.Recovered{Taken: 1, Compensated: 1}, tl.recover(late))
-	require.Equal(t, 98, tl.available("tea"))
+	require.Equal(t, 98, tl.teas())
 	failed := tl.buy("k1")
 	require.Equal(t, 409, failed.status)
 	require.EqualValues(t, event.ReasonPaymentTimeout, failed.fields["code"])
@@ -461,7 +463,7 @@ func TestOneOrderHoweverOftenItIsSent(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Equal(t, 98, tl.available("tea"))
+	require.Equal(t, 98, tl.teas())
 	require.Len(t, tl.simulator.Ledger().Charges, 1)
 	require.Equal(t, []string{"charge STARTED", "charge CHARGED"}, tl.attempts())
 }

@@ -63,7 +63,8 @@ type ClientsOptions struct {
 	Limits *Limits
 }
 
-// Clients are one process's calls to the shop's services over HTTP: one policy for each. They are safe for concurrent use.
+// Clients are one process's calls to the shop's services over HTTP: one policy for each. Those without a URL are nil. They are safe
+// for concurrent use.
 type Clients struct {
 	Catalog   *catalog.Client
 	Customers *customers.Client
@@ -81,17 +82,20 @@ func (s *Shop) Clients(o ClientsOptions) (*Clients, error) {
 		limits = *o.Limits
 	}
 	c := &Clients{policies: map[string]*policy.Policy{}}
-	var faults [4]error
-	dial := func(i int, name string, settings resilience.Settings) *httpclient.Client {
-		var client *httpclient.Client
-		client, faults[i] = s.dial(c, name, settings)
-		return client
+	var faults []error
+	dial := func(url, name string, settings resilience.Settings, use func(*httpclient.Client)) {
+		if url == "" {
+			return
+		}
+		client, err := s.dial(c, name, settings)
+		use(client)
+		faults = append(faults, err)
 	}
-	c.Catalog = catalog.NewClient(o.Catalog, dial(0, catalog.Name, limits.Catalog))
-	c.Customers = customers.NewClient(o.Customers, dial(1, customers.Name, limits.Customers))
-	c.Inventory = inventory.NewClient(o.Inventory, dial(2, inventory.Name, limits.Inventory))
-	c.Payments = payments.NewClient(o.Payments, dial(3, payments.Name, limits.Payments))
-	return c, errors.Join(faults[:]...)
+	dial(o.Catalog, catalog.Name, limits.Catalog, func(h *httpclient.Client) { c.Catalog = catalog.NewClient(o.Catalog, h) })
+	dial(o.Customers, customers.Name, limits.Customers, func(h *httpclient.Client) { c.Customers = customers.NewClient(o.Customers, h) })
+	dial(o.Inventory, inventory.Name, limits.Inventory, func(h *httpclient.Client) { c.Inventory = inventory.NewClient(o.Inventory, h) })
+	dial(o.Payments, payments.Name, limits.Payments, func(h *httpclient.Client) { c.Payments = payments.NewClient(o.Payments, h) })
+	return c, errors.Join(faults...)
 }
 
 func (s *Shop) dial(c *Clients, dependency string, settings resilience.Settings) (*httpclient.Client, error) {

@@ -147,8 +147,9 @@ func (s *services) count(sql string) (n int) {
 	return n
 }
 
-func (s *services) available(sku string) int {
-	return s.count(`SELECT available FROM ` + s.shop.Inventory.Schema() + `.stock WHERE sku = '` + sku + `'`)
+// teas are what is for sale of the 100.
+func (s *services) teas() int {
+	return s.count(`SELECT available FROM ` + s.shop.Inventory.Schema() + `.stock WHERE sku = 'tea'`)
 }
 
 var ref = event.Ref{OrderID: "order-1", Tenant: "alpine"}
@@ -164,7 +165,7 @@ func TestAReservationIsMadeAndReleasedOnceOverHTTP(t *testing.T) {
 	again, err := s.clients.Inventory.Reserve(t.Context(), ref, twoTeas)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
-	require.Equal(t, 98, s.available("tea"), "held once")
+	require.Equal(t, 98, s.teas(), "held once")
 	_, err = s.clients.Inventory.Reserve(t.Context(), ref, []inventory.Line{{SKU: "tea", Quantity: 3}})
 	require.ErrorIs(t, err, inventory.ErrOther)
 	asked, err := s.clients.Inventory.Reservation(t.Context(), ref)
@@ -175,7 +176,7 @@ func TestAReservationIsMadeAndReleasedOnceOverHTTP(t *testing.T) {
 		released, err := s.clients.Inventory.Release(t.Context(), ref, event.ReasonPaymentTimeout)
 		require.NoError(t, err)
 		require.Equal(t, inventory.StatusReleased, released.Status)
-		require.Equal(t, 100, s.available("tea"), "given back once")
+		require.Equal(t, 100, s.teas(), "given back once")
 	}
 	_, err = s.clients.Inventory.Reserve(t.Context(), ref, twoTeas)
 	var rejected *inventory.RejectedError
@@ -193,7 +194,7 @@ func TestAReleaseKeepsALateReservationFromHolding(t *testing.T) {
 	_, err = s.clients.Inventory.Reserve(t.Context(), ref, twoTeas)
 	var rejected *inventory.RejectedError
 	require.ErrorAs(t, err, &rejected)
-	require.Equal(t, 100, s.available("tea"))
+	require.Equal(t, 100, s.teas())
 }
 
 func TestWhatIsSoldOutIsRefusedForGood(t *testing.T) {
@@ -206,7 +207,7 @@ func TestWhatIsSoldOutIsRefusedForGood(t *testing.T) {
 			require.Equal(t, reason, rejected.Reason)
 		}
 	}
-	require.Equal(t, 100, s.available("tea"), "all lines, or none")
+	require.Equal(t, 100, s.teas(), "all lines, or none")
 	got := s.to(s.inventoryAt).ask(http.MethodPost, "/v1/reservations", "alpine", "x", `{"orderId": "x", "lines": [{"sku": "gone", "quantity": 1}]}`)
 	require.Equal(t, 409, got.status)
 	require.EqualValues(t, inventory.CodeOutOfStock, got.fields["code"])
@@ -244,7 +245,7 @@ func TestAReservationWhoseAnswerIsLostIsOne(t *testing.T) {
 	defer cancel()
 	_, err := s.clients.Inventory.Reserve(ctx, ref, twoTeas)
 	require.NoError(t, err)
-	require.Equal(t, 98, s.available("tea"))
+	require.Equal(t, 98, s.teas())
 	attempts, _ := resilience.BudgetOf(ctx).Attempts()
 	require.Len(t, attempts, 2)
 	require.Equal(t, 1, s.count(`SELECT count(*) FROM `+s.shop.Inventory.Schema()+`.reservations`))
@@ -268,7 +269,7 @@ func TestAnotherTenantsOrderIsNotThere(t *testing.T) {
 		err := call()
 		require.True(t, isUnknown(err), "%s: %v", name, err)
 	}
-	require.Equal(t, 98, s.available("tea"))
+	require.Equal(t, 98, s.teas())
 	held, err := s.clients.Inventory.Reservation(t.Context(), ref)
 	require.NoError(t, err)
 	require.Equal(t, inventory.StatusActive, held.Status)
@@ -360,6 +361,25 @@ func TestADoubtIsAskedForAndNeverChargedAgain(t *testing.T) {
 			require.Len(t, ledger.Charges, c.charges)
 			require.Equal(t, 1, ledger.ChargeRequests[ref.OrderID], "asked, and never charged again")
 			require.NotEmpty(t, ledger.Checks)
+		})
+	}
+}
+
+// Between two attempts of one call too: the provider is asked what became of the first.
+func TestTheSecondAttemptAsksFirst(t *testing.T) {
+	for fault, requests := range map[provider.Fault]int{provider.FaultHang: 1, provider.FaultHangBefore: 2} {
+		t.Run(string(fault), func(t *testing.T) {
+			s := newServices(t, func(l *shop.Limits) {
+				l.Provider.Retry = resilience.Retry{Attempts: 3, Base: time.Millisecond}
+				l.Provider.Deadline, l.Payments.Deadline, l.Payments.Timeout = 5*time.Second, 6*time.Second, 6*time.Second
+			})
+			require.NoError(t, s.simulator.SetRules(provider.Rule{Fault: fault, Times: 1}))
+			_, err := s.clients.Payments.Authorise(t.Context(), ref, pay(100))
+			require.NoError(t, err)
+			ledger := s.simulator.Ledger()
+			require.Equal(t, requests, ledger.ChargeRequests[ref.OrderID])
+			require.Len(t, ledger.Checks, 1)
+			require.Len(t, ledger.Charges, 1)
 		})
 	}
 }

@@ -95,11 +95,11 @@ type Refusal struct {
 }
 
 // RefusalOf returns what a service has decided against a call; false when it has not answered.
-func RefusalOf(err error) (status int, refusal Refusal, ok bool) {
+func RefusalOf(err error) (refusal Refusal, ok bool) {
 	answered, ok := errors.AsType[*httpclient.ResponseError](err)
 	if !ok {
-		return 0, Refusal{}, false
+		return Refusal{}, false
 	}
-	_ = json.Unmarshal(answered.Body, &refusal) // a body that is none is no help; the status decides
-	return answered.Status, refusal, true
+	_ = json.Unmarshal(answered.Body, &refusal) // a body that is none has no code
+	return refusal, true
 }
