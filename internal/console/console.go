@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
@@ -62,7 +61,7 @@ type Console struct {
 	queues     []topology.Queue
 	pages      *pages
 	known      known
-	history    history
+	history    *history
 	hub        hub
 	looks      chan struct{} // places for looks into queues
 	requests   chan struct{} // places for requests
@@ -95,7 +94,7 @@ func New(o Options) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	c.runs.live = map[uuid.UUID]bool{}
+	c.history = &history{}
 	if c.pages, err = newPages(c); err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func TestPagesTellWhatIsThere(t *testing.T) {
 func TestABodyIsShownOnlyOnRequest(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.fill(dlq, letter("m1", "order.paid", "permanent", "bad address"))
+	s.fill(letter("m1", "order.paid", "permanent", "bad address"))
 	path := "/dead/letter?queue=orders.saga&id=m1"
 	page := s.page(path)
 	for _, text := range []string{"Attempt 1", "Attempt 2", "&#43;1 min", "bad address", "worker-2", "v41", "tenant", "Show the body"} {

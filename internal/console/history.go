@@ -87,14 +87,16 @@ func (h *history) line(of func(*sample) float64) (points []plotPoint) {
 	return points
 }
 
-// lately is the last sample of a figure; NaN when there is none.
+// lately is the last sample of a figure that is known, of the last half minute; NaN when there is none.
 func (h *history) lately(of func(*sample) float64) float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.samples) == 0 {
-		return nan()
+	for i := len(h.samples) - 1; i >= max(0, len(h.samples)-3); i-- {
+		if v := of(&h.samples[i]); !math.IsNaN(v) && time.Since(h.samples[i].at) < 30*time.Second {
+			return v
+		}
 	}
-	return of(&h.samples[len(h.samples)-1])
+	return nan()
 }
 
 func nan() float64 { return math.NaN() }

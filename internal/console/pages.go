@@ -142,7 +142,23 @@ func (p *pages) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /dead", p.page("groups", "/dead", c.groupsPage))
 	mux.HandleFunc("GET /dead/letters", p.page("letters", "/dead", c.lettersPage))
 	mux.HandleFunc("GET /dead/letter", p.page("letter", "/dead", c.letterPage))
+	mux.HandleFunc("GET /dead/note", p.page("note", "/dead", c.notePage))
+	mux.HandleFunc("GET /dead/discard", p.discard)
+	mux.HandleFunc("GET /redrive", p.page("redrive", "/dead", c.redriveFormPage))
+	mux.HandleFunc("GET /runs", p.page("runs", "/runs", c.runsPage))
+	mux.HandleFunc("GET /run", p.page("run", "/runs", c.runPage))
 	mux.HandleFunc("GET /audit", p.page("audit", "/audit", c.auditPage))
+
+	mux.HandleFunc("POST /dead/note", p.act("/dead", c.note))
+	mux.HandleFunc("POST /dead/discard", p.discard)
+	mux.HandleFunc("POST /redrive", p.planRedrive)
+	mux.HandleFunc("POST /run/start", p.act("/runs", c.changeRun(c.startRun, "started")))
+	mux.HandleFunc("POST /run/pause", p.act("/runs", c.changeRun(c.pauseRun, "paused")))
+	mux.HandleFunc("POST /run/resume", p.act("/runs", c.changeRun(c.resumeRun, "resumed")))
+	mux.HandleFunc("POST /run/cancel", p.act("/runs", c.changeRun(c.cancelRun, "cancelled")))
+	mux.HandleFunc("POST /run/drop", p.act("/runs", c.dropPlan))
+	mux.HandleFunc("POST /queues/pause", p.act("/queues", c.holdQueue(true)))
+	mux.HandleFunc("POST /queues/resume", p.act("/queues", c.holdQueue(false)))
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, "/", &statusError{http.StatusNotFound, "there is no such page", nil})
 	})
@@ -173,18 +189,7 @@ func (p *pages) page(name, nav string, find func(*http.Request) (found, error)) 
 
 // fail shows an error as a page.
 func (p *pages) fail(w http.ResponseWriter, r *http.Request, nav string, err error) {
-	status, title := http.StatusServiceUnavailable, "This did not work"
-	known, isKnown := errors.AsType[*statusError](err)
-	switch {
-	case isKnown:
-		status = known.status
-	case errors.Is(err, deadletter.ErrBadRequest):
-		status = http.StatusBadRequest
-	case errors.Is(err, deadletter.ErrNoRun), errors.Is(err, deadletter.ErrNoGroup), errors.Is(err, deadletter.ErrNoLetter), errors.Is(err, deadletter.ErrNoDLQ):
-		status = http.StatusNotFound
-	case errors.Is(err, deadletter.ErrRunState), errors.Is(err, deadletter.ErrRunOwned):
-		status = http.StatusConflict
-	}
+	status, title := statusOf(err), "This did not work"
 	switch status {
 	case http.StatusNotFound:
 		title = "Not there"
@@ -192,6 +197,23 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, nav string, err err
 		title = "That cannot be asked for"
 	}
 	p.write(w, r, status, "error", nav, found{title: title, data: err.Error()})
+}
+
+// statusOf is the status of an error's answer: what is not known is a service that is away.
+func statusOf(err error) int {
+	known, isKnown := errors.AsType[*statusError](err)
+	_, locked := errors.AsType[*deadletter.LockedError](err)
+	switch {
+	case isKnown:
+		return known.status
+	case errors.Is(err, deadletter.ErrBadRequest):
+		return http.StatusBadRequest
+	case errors.Is(err, deadletter.ErrNoRun), errors.Is(err, deadletter.ErrNoGroup), errors.Is(err, deadletter.ErrNoLetter), errors.Is(err, deadletter.ErrNoDLQ):
+		return http.StatusNotFound
+	case errors.Is(err, deadletter.ErrRunState), errors.Is(err, deadletter.ErrRunOwned), locked:
+		return http.StatusConflict
+	}
+	return http.StatusServiceUnavailable
 }
 
 // write makes the whole page before it sends any of it. What came through without being escaped is caught here: the templates have

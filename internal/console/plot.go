@@ -28,12 +28,12 @@ type plotLine struct {
 
 // plot is a drawing of some figures over the last hour.
 type plot struct {
-	ID, Title, Unit string
-	Lines           []plotLine
-	Top, Half       string
-	Since           time.Time
-	Empty           bool
-	Said            string // in words, for whoever does not see it
+	ID, Title string
+	Lines     []plotLine
+	Top, Half string
+	Since     time.Time
+	Empty     bool
+	Said      string // in words, for whoever does not see it
 }
 
 // figure is what goes into a plot.
@@ -43,8 +43,8 @@ type figure struct {
 }
 
 // draw makes a plot. show writes a value with its unit.
-func (h *history) draw(now time.Time, id, title, unit string, show func(float64) string, figures ...figure) plot {
-	p := plot{ID: id, Title: title, Unit: unit, Empty: true, Said: title + " over the last hour."}
+func (h *history) draw(now time.Time, id, title string, ages bool, show func(float64) string, figures ...figure) plot {
+	p := plot{ID: id, Title: title, Empty: true, Said: title + " over the last hour."}
 	lines := make([][]plotPoint, len(figures))
 	highest := 0.0
 	for i, f := range figures {
@@ -59,6 +59,9 @@ func (h *history) draw(now time.Time, id, title, unit string, show func(float64)
 		}
 	}
 	top := niceTop(highest)
+	if ages {
+		top = niceAge(highest)
+	}
 	p.Top, p.Half = show(top), show(top/2)
 	for i, f := range figures {
 		line := plotLine{Name: f.name, Class: i + 1, Path: drawn(lines[i], now, top), Now: "not known"}
@@ -108,4 +111,15 @@ func niceTop(highest float64) float64 {
 		}
 	}
 	return 10 * size
+}
+
+// niceAge is the next round age, in seconds.
+func niceAge(highest float64) float64 {
+	const minute, hour, day = 60, 3600, 86400
+	for _, top := range []float64{1, 2, 10, 30, minute, 2 * minute, 10 * minute, 30 * minute, hour, 2 * hour, 6 * hour, 12 * hour, day, 2 * day, 4 * day, 10 * day, 30 * day} {
+		if highest <= top {
+			return top
+		}
+	}
+	return 100 * day * math.Ceil(highest/(100*day))
 }

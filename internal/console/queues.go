@@ -48,7 +48,7 @@ func (c *Console) queuesPage(r *http.Request) (found, error) {
 					return s.queues[i][n]
 				}
 			}
-			d.Plot = c.history.draw(time.Now(), "queue", "Messages waiting", "", short, figure{"in the queue", of(0)}, figure{"to be retried", of(1)}, figure{"dead", of(2)})
+			d.Plot = c.history.draw(time.Now(), "queue", "Messages waiting", false, short, figure{"in the queue", of(0)}, figure{"to be retried", of(1)}, figure{"dead", of(2)})
 		}
 		return found{title: cell(name), data: d}, nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/internal/console"
+	"github.com/surefoot-mq/surefoot/internal/dlqindex"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -38,6 +39,7 @@ type stage struct {
 	ch     *amqp.Channel
 	base   string // the console's address, without a trailing slash
 	stop   func()
+	served *console.Console
 }
 
 func spec() topology.Spec {
@@ -83,6 +85,7 @@ func (s *stage) serve(change ...func(*console.Options)) {
 	}
 	c, err := console.New(o)
 	require.NoError(s, err)
+	s.served = c
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
@@ -188,13 +191,13 @@ func letter(id, typ, class, text string) amqp.Publishing {
 	}
 }
 
-// fill puts messages into a queue, confirmed, in order.
-func (s *stage) fill(queue string, messages ...amqp.Publishing) {
+// fill puts messages into the dead-letter queue, confirmed, in order.
+func (s *stage) fill(messages ...amqp.Publishing) {
 	s.Helper()
 	for _, m := range messages {
-		confirm, err := s.ch.PublishWithDeferredConfirm("", queue, true, false, m)
+		confirm, err := s.ch.PublishWithDeferredConfirm("", dlq, true, false, m)
 		require.NoError(s, err)
-		require.True(s, confirm.Wait(), "fill %s", queue)
+		require.True(s, confirm.Wait(), "fill %s", dlq)
 	}
 }
 
@@ -235,4 +238,16 @@ func names(prefix string, n int) (ids []string) {
 		ids = append(ids, fmt.Sprintf("%s-%03d", prefix, i))
 	}
 	return ids
+}
+
+// index has the letter in the index, as its consumer would, were it ours.
+func (s *stage) index(m amqp.Publishing) {
+	s.Helper()
+	store := dlqindex.New(s.db.Pool, s.db.Schema)
+	queue, err := store.Queue(s.Context(), s.broker.Vhost, work)
+	require.NoError(s, err)
+	require.NoError(s, store.Died(s.Context(), queue, []dlqindex.Entry{dlqindex.Of(dlqindex.Letter{
+		ID: m.MessageId, Type: m.Type, Source: m.AppId, CorrelationID: m.CorrelationId, Headers: m.Headers, Body: m.Body,
+		Class: message.Text(m.Headers, message.HeaderErrorClass), DiedAt: time.Now(),
+	})}))
 }

@@ -72,7 +72,12 @@ func trimmed(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-func perSecond(v float64) string { return short(v) + "/s" }
+func perSecond(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return short(v) + "/s"
+}
 
 // seconds writes an age that is a number of seconds.
 func seconds(v float64) string {

@@ -8,7 +8,7 @@
   const text = document.getElementById("pulse-text");
   const said = document.getElementById("said");
   const remembered = "surefoot.updates";
-  let stream = null, asking = null, again = null, paused = false, calls = title();
+  let stream = null, asking = null, again = null, paused = false, pressed = false, calls = title();
 
   function title() {
     const found = /^\((\d+)\)/.exec(document.title);
@@ -29,30 +29,38 @@
   function busy(part) {
     const active = document.activeElement;
     if (active && part.contains(active) && /^(INPUT|TEXTAREA|SELECT)$/.test(active.tagName)) return true;
+    if (part.querySelector("input:checked")) return true;
+    if ([...part.querySelectorAll("input[type=text], input:not([type]), textarea")].some((e) => e.value !== e.defaultValue)) return true;
     const selection = document.getSelection();
     return Boolean(selection && !selection.isCollapsed && selection.anchorNode && part.contains(selection.anchorNode));
   }
 
-  // same finds in the new part what has the focus in the old one.
-  function same(part, active) {
-    const kind = active.tagName;
-    const address = active.getAttribute("href") || active.getAttribute("name") || active.textContent;
-    return [...part.querySelectorAll(kind)].find((e) => (e.getAttribute("href") || e.getAttribute("name") || e.textContent) === address);
+  // morph makes an element what a fresh one is, and leaves alone what is the same: focus, what is open, and a link that is just being
+  // clicked stay.
+  function morph(old, fresh) {
+    if (old.isEqualNode(fresh)) return;
+    if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
+      old.replaceWith(document.importNode(fresh, true));
+      return;
+    }
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      old.data = fresh.data;
+      return;
+    }
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !(name === "open" && old.nodeName === "DETAILS")) old.removeAttribute(name);
+    const now = [...old.childNodes], next = [...fresh.childNodes];
+    for (let i = 0; i < Math.max(now.length, next.length); i++) {
+      if (i >= next.length) now[i].remove();
+      else if (i >= now.length) old.append(document.importNode(next[i], true));
+      else morph(now[i], next[i]);
+    }
   }
 
   function take(page) {
     for (const part of document.querySelectorAll("[data-live][id]")) {
       const fresh = page.getElementById(part.id);
-      if (!fresh || busy(part) || part.isEqualNode(fresh)) continue;
-      const active = part.contains(document.activeElement) ? document.activeElement : null;
-      for (const open of part.querySelectorAll("details[open][id]")) {
-        const match = page.getElementById(open.id);
-        if (match) match.setAttribute("open", "");
-      }
-      const next = document.importNode(fresh, true);
-      part.replaceWith(next);
-      const focus = active && same(next, active);
-      if (focus) focus.focus({ preventScroll: true });
+      if (fresh && !busy(part)) morph(part, fresh);
     }
     document.title = page.title;
     const now = title();
@@ -61,7 +69,7 @@
   }
 
   function refresh() {
-    if (paused || asking) return;
+    if (paused || asking || pressed) return;
     asking = new XMLHttpRequest();
     asking.open("GET", location.href);
     asking.responseType = "document"; // parsed by the browser; its scripts do not run
@@ -69,7 +77,7 @@
     asking.onload = () => {
       const page = asking.response, fine = asking.status < 500;
       asking = null;
-      if (paused) return;
+      if (paused || pressed) return;
       if (fine && page) { take(page); show("on", "Live"); } else show("off", "Out of reach");
     };
     asking.onerror = asking.ontimeout = asking.onabort = () => { asking = null; if (!paused) show("off", "Out of reach"); };
@@ -107,6 +115,8 @@
   if (!document.querySelector("main [data-live]:not(#problems)")) return; // nothing here changes by itself
   box.hidden = false;
   button.addEventListener("click", () => { set(!paused); say(paused ? "Live updates are paused" : "Live updates go on"); });
+  for (const [kind, down] of [["pointerdown", true], ["pointerup", false], ["pointercancel", false], ["dragend", false]]) document.addEventListener(kind, () => { pressed = down; });
+  window.addEventListener("blur", () => { pressed = false; });
   document.addEventListener("visibilitychange", () => { if (document.hidden) stop(); else if (!paused) { listen(); refresh(); } });
   window.addEventListener("pagehide", stop);
   window.addEventListener("pageshow", listen);

@@ -35,11 +35,38 @@ newer_or_equal() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$
 # The program of scripts/pgbouncer, empty if there is none.
 pgbouncer_bin() { PATH=$PATH:/usr/sbin command -v pgbouncer || true; }
 
-installed() { [[ -n $(case $1 in db) db_bin ;; broker) system_broker_bin ;; pgbouncer) pgbouncer_bin ;; esac) ]]; }
+# The program of scripts/alerts, empty if there is none.
+promtool_bin() { if [[ -n ${SUREFOOT_PROMTOOL:-} ]]; then printf '%s' "$SUREFOOT_PROMTOOL"; else command -v promtool || true; fi; }
 
-package_of() { case $1 in db) echo postgresql ;; broker) echo rabbitmq-server ;; pgbouncer) echo pgbouncer ;; esac; }
+# The program of scripts/browser, empty if there is none.
+browser_bin() {
+  local name
+  if [[ -n ${SUREFOOT_BROWSER:-} ]]; then printf '%s' "$SUREFOOT_BROWSER" && return; fi
+  for name in chromium chromium-browser google-chrome-stable google-chrome; do
+    if command -v "$name"; then return; fi
+  done
+}
 
-needs() { case $1 in db) echo "PostgreSQL 15 or newer" ;; broker) echo "RabbitMQ 3.10 or newer" ;; pgbouncer) echo "PgBouncer" ;; esac; }
+# Fonts for it: without any its pages are empty.
+fonts() { find /usr/share/fonts /usr/local/share/fonts /Library/Fonts -name '*.[to]tf' -print -quit 2>/dev/null || true; }
+
+installed() {
+  [[ -n $(case $1 in
+    db) db_bin ;; broker) system_broker_bin ;; pgbouncer) pgbouncer_bin ;; browser) browser_bin ;; fonts) fonts ;;
+    promtool) promtool_bin ;;
+  esac) ]]
+}
+
+package_of() {
+  case $1 in db) echo postgresql ;; broker) echo rabbitmq-server ;; browser) echo chromium ;; fonts) echo fonts-liberation ;; promtool) echo prometheus ;; *) echo "$1" ;; esac
+}
+
+needs() {
+  case $1 in
+    db) echo "PostgreSQL 15 or newer" ;; broker) echo "RabbitMQ 3.10 or newer" ;; pgbouncer) echo "PgBouncer" ;;
+    browser) echo "Chromium" ;; fonts) echo "any TrueType font" ;; promtool) echo "promtool 2.30 or newer" ;;
+  esac
+}
 
 # install_packages COMPONENT...: whatever of them is missing. The one place that changes the machine.
 install_packages() {
@@ -118,7 +145,7 @@ quietly() {
 # Better no package than one that is too old.
 candidate_fits() {
   local version wanted=15
-  case $1 in rabbitmq-server) wanted=3.10 ;; pgbouncer) wanted=1.12 ;; esac
+  case $1 in rabbitmq-server) wanted=3.10 ;; pgbouncer) wanted=1.12 ;; chromium) wanted=105 ;; fonts-*) wanted=0 ;; prometheus) wanted=2.30 ;; esac
   version=$(apt-cache policy "$1" | sed -nE 's/^ *Candidate: ([0-9]+:)?([0-9.]+).*/\2/p')
   newer_or_equal "${version:-0}" "$wanted" && return
   say "this system offers $1 ${version:-(none)}, but $wanted or newer is needed"
