@@ -20,6 +20,7 @@ func commands(s *session) []*cobra.Command {
 		watchdogCommand(s),
 		reconcileCommand(s),
 		messageCommand(s),
+		circuitsCommand(s),
 		auditCommand(s),
 		consoleCommand(s),
 		demoCommand(s),
