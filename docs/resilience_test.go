@@ -7,7 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/surefoot-mq/surefoot/examples/shop/catalog"
+	"github.com/surefoot-mq/surefoot/examples/shop/customers"
+	"github.com/surefoot-mq/surefoot/examples/shop/inventory"
+	"github.com/surefoot-mq/surefoot/examples/shop/payments"
+	"github.com/surefoot-mq/surefoot/examples/shop/shop"
 	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 // The example of docs/resilience.md compiles, inside a function that declares what it takes for granted.
@@ -52,8 +58,14 @@ func TestTheLimitsOfTheShopAreSound(t *testing.T) {
 	yaml := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(string(text))[1]
 	c, err := config.Load(config.Sources{Path: "resilience.md", ReadFile: func(string) ([]byte, error) { return []byte(yaml), nil }})
 	require.NoError(t, err)
-	require.Len(t, c.Dependencies, 4)
+	limits := shop.DefaultLimits()
+	of := map[string]resilience.Settings{
+		catalog.Name: limits.Catalog, customers.Name: limits.Customers, inventory.Name: limits.Inventory, payments.Name: limits.Payments,
+		shop.ProviderName: limits.Provider, shop.MailName: limits.Mail,
+	}
+	require.Len(t, c.Dependencies, len(of))
 	for name, settings := range c.Dependencies {
 		require.Empty(t, settings.Warnings(), name)
+		require.Equal(t, of[name].WithDefaults(), settings.WithDefaults(), "docs/resilience.md has other limits of %s than the shop", name)
 	}
 }

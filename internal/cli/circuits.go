@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -60,9 +60,9 @@ func circuitRows(list []policy.Snapshot) listing[policy.Snapshot] {
 			{"STATE", func(c policy.Snapshot) string { return c.State }},
 			{"SINCE", func(c policy.Snapshot) string { return timeText(c.Since) }},
 			{"OPEN UNTIL", func(c policy.Snapshot) string { return timeText(c.OpenUntil) }},
-			{"FAILURES", func(c policy.Snapshot) string { return fmt.Sprint(c.Failures) }},
-			{"ACTIVE", func(c policy.Snapshot) string { return fmt.Sprint(c.Active) }},
-			{"QUEUED", func(c policy.Snapshot) string { return fmt.Sprint(c.Queued) }},
+			{"FAILURES", func(c policy.Snapshot) string { return strconv.Itoa(c.Failures) }},
+			{"ACTIVE", func(c policy.Snapshot) string { return strconv.Itoa(c.Active) }},
+			{"QUEUED", func(c policy.Snapshot) string { return strconv.Itoa(c.Queued) }},
 			{"SEEN", func(c policy.Snapshot) string { return stampText(c.UpdatedAt) }},
 			{"REASON", func(c policy.Snapshot) string { return optional(c.Reason) }},
 		},
