@@ -190,11 +190,11 @@ func TestAReservationThatIsUnknownIsRecovered(t *testing.T) {
 	require.Equal(t, 1, tl.pendingKeys())
 
 	require.Equal(t, orders.Recovered{Taken: 1, Accepted: 1}, tl.recover(tl.recovery))
+	require.Zero(t, tl.pendingKeys(), "the answer is remembered with the end")
 	require.Equal(t, http.StatusCreated, tl.buy("k1").status)
 	require.Equal(t, "accepted", tl.state(got)["status"])
 	require.Equal(t, 98, tl.teas())
 	require.Len(t, tl.simulator.Ledger().Charges, 1)
-	require.Zero(t, tl.pendingKeys())
 	require.Equal(t, 1, tl.cases(orders.CaseAccepted))
 	tl.run()
 	tl.ends(orders.StatusConfirmed, "")
@@ -387,6 +387,41 @@ func TestOneOpenCasePerOrder(t *testing.T) {
 	require.Equal(t, 1, tl.count(`SELECT count(*) FROM `+tl.shop.Orders.Schema()+`.recovery_cases`))
 	_, err = tl.Pool.Exec(t.Context(), `UPDATE `+tl.shop.Orders.Schema()+`.order_attempts SET class = 'done'`)
 	require.ErrorContains(t, err, "never changed")
+}
+
+// The cases of one tenant, however many, do not keep another's waiting.
+func TestCasesAreTakenTenantByTenant(t *testing.T) {
+	tl := newTill(t)
+	tl.inventoryNet.Cut()
+	for i := range 10 {
+		tl.submit(func(o *orders.Order) { o.IdempotencyKey, o.Checkout = fmt.Sprintf("k%d", i), orders.CheckoutSync })
+	}
+	quiet := tl.submit(func(o *orders.Order) { o.Tenant, o.Checkout = "bazaar", orders.CheckoutSync })
+	r := tl.newRecovery(orders.RecoveryOptions{Grace: time.Nanosecond, Batch: 2, Lease: 2 * time.Second})
+	did, err := r.Once(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, did.Taken)
+	var asked int
+	require.NoError(t, tl.Pool.QueryRow(t.Context(), `SELECT version FROM `+tl.shop.Orders.Schema()+`.recovery_cases WHERE order_id = $1`, quiet).Scan(&asked))
+	require.NotZero(t, asked, "the last one to come is among the first")
+}
+
+// What was held has expired while nobody could be asked for the money: the order is cancelled, and nothing is charged for it.
+func TestAnExpiredReservationEndsItsRecovery(t *testing.T) {
+	tl := newTill(t)
+	tl.paymentsNet.Cut()
+	got := tl.buy("k1")
+	require.Equal(t, http.StatusAccepted, got.status)
+	tl.age(got.fields["orderId"].(string), 15*time.Minute+time.Second)
+	timeouts, expired := tl.watch(16 * time.Minute)
+	require.Equal(t, [2]int{0, 1}, [2]int{timeouts, expired})
+	tl.paymentsNet.Heal(t)
+	require.Equal(t, orders.Recovered{Taken: 1, Compensated: 1}, tl.recover(tl.recovery))
+	require.Equal(t, event.ReasonReservationExpired, tl.buy("k1").fields["code"])
+	require.Equal(t, 100, tl.teas())
+	tl.run()
+	require.Zero(t, tl.ends(orders.StatusCancelled, event.ReasonReservationExpired).Charges)
+	tl.noLeaks()
 }
 
 // scenarios.md, tenant-bulkhead: a noisy tenant has its share of the places, and no more; the quiet one is served meanwhile.
