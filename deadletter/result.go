@@ -34,6 +34,7 @@ const (
 	outcomeUnknown     outcome = "left: outcome unknown, may be in the work queue too"
 	outcomeTwice       outcome = "left: in the work queue, and still in the dead-letter queue"
 	outcomeRedriven    outcome = "redriven"
+	outcomeConfirmed   outcome = "let go: redriven before its process died"
 	outcomeDiscarded   outcome = "discarded"
 )
 
@@ -133,7 +134,7 @@ func (l *Left) count(o outcome) {
 		l.Undelivered++
 	case outcomeUnknown, outcomeTwice:
 		l.Unknown++
-	case outcomeChosen, outcomeRedriven, outcomeDiscarded: // these go
+	case outcomeChosen, outcomeRedriven, outcomeConfirmed, outcomeDiscarded: // these go
 	}
 }
 

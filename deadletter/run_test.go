@@ -443,3 +443,28 @@ func TestAPlanThatIsNotWholeIsNotCarriedOut(t *testing.T) {
 	require.ErrorContains(t, err, "make another")
 	require.Equal(t, 5, s.count(dlq))
 }
+
+// What a process that died has moved, and recorded, is let go by the next one and not moved again. Where it cannot be told from a copy, or
+// from another letter of its id, it is moved again: the inbox makes that one effect.
+func TestWhatWasRecordedAsMovedIsNotMovedAgain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	letters, ids := batch("m", 10, "order.paid")
+	bare := amqp.Publishing{MessageId: "z-no-time", Type: "order.paid", Body: []byte("{}"), DeliveryMode: amqp.Persistent}
+	letters = append(letters, letter("twice", "order.paid", "x", "x"), letter("twice", "order.paid", "x", "x"), bare)
+	s.fill(dlq, letters...)
+	plan := s.plan()
+	run, err := s.start(plan)
+	require.NoError(t, err)
+	require.Equal(t, []any{deadletter.RunDone, 12}, []any{run.State, run.Moved})
+	require.Len(t, s.take(work), 13)
+	s.fill(dlq, letters...) // as if the broker had not heard the acknowledgements
+	_, err = s.db.Pool.Exec(t.Context(), `UPDATE `+s.db.Schema+`.dlq_runs SET state = 'running', ended_at = NULL`)
+	require.NoError(t, err)
+	run, err = s.letters.DriveRun(t.Context(), deadletter.DriveRequest{Run: run.ID, Who: "next"})
+	require.NoError(t, err)
+	require.Equal(t, []any{deadletter.RunDone, 12}, []any{run.State, run.Moved})
+	require.Zero(t, s.count(dlq))
+	require.Equal(t, []string{"twice", "twice", "z-no-time"}, s.ids(work))
+	require.Equal(t, ids, s.recorded("let go: redriven before its process died"))
+}

@@ -483,7 +483,7 @@ func (v *driver) letters(ctx context.Context) (*wave, int, error) {
 	)
 	rows, _ := v.d.opts.Pool.Query(ctx, waveLettersSQL.In(v.d.opts.Schema), v.run.ID, v.run.Wave)
 	_, err := pgx.ForEachRow(rows, []any{&key, &seq, &orderKey, &died, &copies, &moved}, func() error {
-		w.add(key, orderKey, seq, died, moved)
+		w.add(key, orderKey, seq, died, copies == 1, moved)
 		most += copies
 		again = again || moved
 		return nil

@@ -178,11 +178,17 @@ func (s *session) receive(ctx context.Context, d *amqp.Delivery, ok bool) {
 	s.idle.moved()
 	s.walker.got(d)
 	f := factsOf(d, s.names)
-	if got, detail := s.choose(&f, d.Body); got != outcomeChosen {
-		s.keep(ctx, &f, got, detail)
-	} else {
-		s.waiting = &letter{facts: f, delivery: d}
+	got, detail := s.choose(&f, d.Body)
+	if got == outcomeConfirmed {
+		s.onTheWay++
+		s.settled = append(s.settled, settlement{facts: f, outcome: got, release: true})
+		return
 	}
+	if got != outcomeChosen {
+		s.keep(ctx, &f, got, detail)
+		return
+	}
+	s.waiting = &letter{facts: f, delivery: d}
 }
 
 // keep leaves a letter where it is and counts why.

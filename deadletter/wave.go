@@ -23,6 +23,7 @@ type waveLetter struct {
 	seq    int32
 	lane   int32 // its place in ahead; noLane: none
 	moved  bool  // before, by a driver that has gone: what is there may be a copy
+	only   bool  // letter of its message, when it was planned
 	seen   bool  // in this pass
 }
 
@@ -31,8 +32,8 @@ const noLane = -1
 func newWave() *wave { return &wave{byKey: map[uuid.UUID]int32{}, lanes: map[uuid.UUID]int32{}} }
 
 // add adds letters in the order of the plan.
-func (w *wave) add(key uuid.UUID, orderKey uuid.NullUUID, seq int32, diedAt *time.Time, moved bool) {
-	l := waveLetter{seq: seq, lane: noLane, moved: moved}
+func (w *wave) add(key uuid.UUID, orderKey uuid.NullUUID, seq int32, diedAt *time.Time, only, moved bool) {
+	l := waveLetter{seq: seq, lane: noLane, only: only, moved: moved}
 	if diedAt != nil {
 		l.diedAt = diedAt.UnixMicro()
 	}
@@ -67,6 +68,9 @@ func (w *wave) choose(f *facts) outcome {
 		return outcomeUnmatched
 	}
 	w.through(l)
+	if l.moved && l.only && l.diedAt != 0 && f.diedAt.UnixMicro() == l.diedAt {
+		return outcomeConfirmed // this very letter: the record of a move comes behind its confirm
+	}
 	return outcomeChosen
 }
 
