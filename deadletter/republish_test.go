@@ -1,6 +1,7 @@
 package deadletter_test
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"testing"
@@ -30,22 +31,68 @@ func TestRedriveChangesOnlyTheListedHeaders(t *testing.T) {
 			Type: d.Type, AppId: d.AppId, Body: d.Body,
 		}, p)
 
-		want := amqp.Table{}
-		for name, value := range before {
-			if !message.BrokerOwned(name) {
-				want[name] = value
-			}
-		}
-		for _, gone := range []string{"x-attempts", "sf-not-before", "sf-error-stack"} {
-			delete(want, gone)
-		}
-		count, _ := message.Integer(before["sf-redrive-count"])
-		want["x-reprocess"], want["sf-redrive-count"], want["sf-redrive-run"] = now.UTC().Format(time.RFC3339), max(count, 0)+1, "run-1"
-		if _, dead := before["x-death"]; dead && message.Text(before, "sf-origin-queue") == "" {
-			want["sf-origin-exchange"], want["sf-origin-routing-key"], want["sf-origin-queue"] = "shop.events", "order.paid", work
-		}
-		require.Equal(t, want, p.Headers)
+		require.Equal(t, redriven(before, "run-1", now.UTC().Format(time.RFC3339)), p.Headers)
 	})
+}
+
+// redriven are the headers of a message after a redrive.
+func redriven(before amqp.Table, run string, at any) amqp.Table {
+	want := amqp.Table{}
+	for name, value := range before {
+		if !message.BrokerOwned(name) {
+			want[name] = value
+		}
+	}
+	for _, gone := range []string{"x-attempts", "sf-not-before", "sf-error-stack"} {
+		delete(want, gone)
+	}
+	count, _ := message.Integer(before["sf-redrive-count"])
+	want["x-reprocess"], want["sf-redrive-count"], want["sf-redrive-run"] = at, max(count, 0)+1, run
+	if _, dead := before["x-death"]; dead && message.Text(before, "sf-origin-queue") == "" {
+		want["sf-origin-exchange"], want["sf-origin-routing-key"], want["sf-origin-queue"] = "shop.events", "order.paid", work
+	}
+	return want
+}
+
+// The same of any messages through a run and the broker: redrive(m) = m, but for the listed headers.
+func TestARunChangesOnlyTheListedHeaders(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	drawn := map[string]amqp.Publishing{}
+	var letters []amqp.Publishing
+	for seed := range 150 {
+		d := rapid.Custom(drawDelivery).Example(seed)
+		for _, name := range []string{"", "CC", "x-death", "sf-origin-queue"} { // what routes, or another queue's, or cannot be sent
+			delete(d.Headers, name)
+		}
+		m := amqp.Publishing{
+			Headers: d.Headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Priority: d.Priority, CorrelationId: d.CorrelationId,
+			ReplyTo: d.ReplyTo, MessageId: fmt.Sprintf("%d %s", seed, d.MessageId), Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId,
+			Body: d.Body, DeliveryMode: amqp.Persistent,
+		}
+		drawn[m.MessageId], letters = m, append(letters, m)
+	}
+	s.fill(dlq, letters...)
+	run, err := s.start(s.plan(func(r *deadletter.PlanRequest) { r.IncludeRepeaters = true }))
+	require.NoError(t, err)
+	require.Equal(t, []any{deadletter.RunDone, len(letters)}, []any{run.State, run.Moved}, run.Note)
+	for _, d := range s.take(work) {
+		m := drawn[d.MessageId]
+		delete(d.Headers, "x-delivery-count") // the work queue's own
+		got := amqp.Publishing{
+			ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo,
+			MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId, Body: d.Body, DeliveryMode: d.DeliveryMode,
+		}
+		at := d.Headers["x-reprocess"]
+		require.NotNil(t, at)
+		require.Equal(t, redriven(m.Headers, run.ID.String(), at), d.Headers, d.MessageId)
+		if m.Headers = nil; len(m.Body) == 0 {
+			m.Body, got.Body = nil, nil
+		}
+		require.Equal(t, m, got)
+		delete(drawn, d.MessageId)
+	}
+	require.Empty(t, drawn)
 }
 
 func TestACountOfRedrivesNeverTurnsAround(t *testing.T) {
