@@ -6,6 +6,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/console"
+	"github.com/surefoot-mq/surefoot/watchdog"
 )
 
 func consoleRole() Role {
@@ -19,17 +20,37 @@ func consoleRole() Role {
 			if err != nil {
 				return nil, err
 			}
-			options := ConsoleOptions(d.Config, pool, d.Logger, d.Host, d.Version)
+			options, err := ConsoleOptions(d.Config, pool, d.Logger, d.Host, d.Version)
+			if err != nil {
+				return nil, err
+			}
 			options.Ready = d.Ready
 			return console.New(options)
 		},
 	}
 }
 
-// ConsoleOptions are the console's options of a configuration, without who acts.
-func ConsoleOptions(c *config.Config, pool *pgxpool.Pool, logger zerolog.Logger, host, version string) console.Options {
-	return console.Options{
+// ConsoleOptions are the console's options of a configuration, without who acts. What the watchdog watches and what is reconciled is
+// looked at, not run.
+func ConsoleOptions(c *config.Config, pool *pgxpool.Pool, logger zerolog.Logger, host, version string) (console.Options, error) {
+	o := console.Options{
 		Listen: c.Console.Listen, Pool: pool, Schema: c.Database.Schema, AMQPURL: c.AMQP.URL.Reveal(), ManagementURL: c.AMQP.ManagementURL.Reveal(),
 		TLS: c.AMQP.TLS(), Topology: c.Topology, Logger: logger, Host: host, Version: version,
 	}
+	if len(c.Watchdog.Rules) > 0 {
+		options := WatchdogOptions(c)
+		options.Pool, options.Logger = pool, logger
+		var err error
+		if o.Sagas, err = watchdog.New(options); err != nil {
+			return o, err
+		}
+	}
+	if len(c.Reconcile.Rules) > 0 {
+		r, err := NewReconciler(ReconcilerOptions{Config: c, Pool: pool, Host: host, Logger: logger})
+		if err != nil {
+			return o, err
+		}
+		o.Reconciler = r.Reconciler
+	}
+	return o, nil
 }

@@ -77,5 +77,5 @@ func (s *session) consoleOptions(ctx context.Context, c *config.Config) (console
 		return console.Options{}, fmt.Errorf("open the database: %w", err)
 	}
 	s.onClose(func() error { pool.Close(); return nil })
-	return app.ConsoleOptions(c, pool, logger, s.env.Host, s.build().Version), nil
+	return app.ConsoleOptions(c, pool, logger, s.env.Host, s.build().Version)
 }

@@ -109,7 +109,7 @@ func (p *pages) planRedrive(w http.ResponseWriter, r *http.Request) {
 		p.write(w, r, statusOf(err), "redrive", "/dead", found{title: "Redrive dead letters", data: f})
 		return
 	}
-	http.Redirect(w, r, link("/run", "id", run.ID, "done", "planned"), http.StatusSeeOther)
+	http.Redirect(w, r, link("/run", "id", run.ID), http.StatusSeeOther)
 }
 
 func (c *Console) plan(r *http.Request, f *redriveForm) (deadletter.Run, error) {

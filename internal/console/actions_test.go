@@ -78,7 +78,7 @@ func TestRedriveFromPlanToDone(t *testing.T) {
 	id := runIn(s, plan)
 	page := s.page(plan)
 	require.Regexp(t, `id="would">8<`, page)
-	require.Contains(t, page, "Nothing has moved yet")
+	require.Contains(t, page, "Nothing has moved yet.")
 	require.Contains(t, page, "CHF is enabled since 14:02")
 	s.see("/queues", `>8</a>`)
 	require.Empty(t, s.audit(), "a plan does nothing")

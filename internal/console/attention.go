@@ -61,6 +61,14 @@ func (c *Console) calls(f *facts) []call {
 			add("warn", "nobody drives", link("/run", "id", r.ID), "Go on with it", "The redrive of %s has lost its process.", cell(r.Queue))
 		}
 	}
+	for _, rule := range sortedKeys(f.Overdue.Value) {
+		n := f.Overdue.Value[rule]
+		text := counted(n, "saga") + map[bool]string{true: " is", false: " are"}[n == 1]
+		if n >= sagasLimit {
+			text = "At least " + text
+		}
+		add("warn", "overdue", link("/sagas", "rule", rule), "Look at them", "%s over the limit of %s.", text, cell(rule))
+	}
 	for _, s := range f.Circuits.Value {
 		if s.State == "open" && time.Since(s.UpdatedAt) < circuitFresh {
 			add("bad", "circuit open", "/#circuits", "See why", "The circuit to %s is open on %s.", cell(s.Dependency), cell(s.Host))

@@ -17,7 +17,9 @@ import (
 	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/reconcile"
 	"github.com/surefoot-mq/surefoot/topology"
+	"github.com/surefoot-mq/surefoot/watchdog"
 )
 
 // DefaultListen is where `surefoot console` listens unless it is told otherwise.
@@ -39,6 +41,10 @@ type Options struct {
 	TLS *tls.Config
 	// Topology is what is shown. Default: no queues.
 	Topology topology.Spec
+	// Sagas are what the watchdog watches. Default: nil, none.
+	Sagas *watchdog.Watchdog
+	// Reconciler knows which rows are in doubt. It is asked and not run. Default: nil, none.
+	Reconciler *reconcile.Reconciler
 	// Who acts, for the audit; the address of the browser is added. Default: "console@" and Host.
 	Who string
 	// Interval between samples, and between updates of open pages. Default: 2 s.

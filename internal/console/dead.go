@@ -276,7 +276,7 @@ func (c *Console) letterPage(r *http.Request) (found, error) {
 		return found{}, fmt.Errorf("%w: %s is not in %s any more; its audit and its timeline may say where it went", deadletter.ErrNoLetter, cell(d.ID), deadletter.DLQ(d.Queue))
 	}
 	l := &letters[0]
-	d.Letter, d.Timeline, d.Trace, d.Rabbit = l, timeline(l), traceID(l.TraceParent), c.rabbitQueue(deadletter.DLQ(d.Queue))
+	d.Letter, d.Timeline, d.Trace, d.Rabbit = l, attemptsOf(l), traceID(l.TraceParent), c.rabbitQueue(deadletter.DLQ(d.Queue))
 	if d.Payload {
 		d.Text = string(l.Payload.Bytes())
 	}
@@ -286,8 +286,8 @@ func (c *Console) letterPage(r *http.Request) (found, error) {
 	return found{title: "Message " + cell(d.ID), data: d}, nil
 }
 
-// timeline are the attempts in their order, the last redrive among them.
-func timeline(l *deadletter.Letter) (rows []attemptRow) {
+// attemptsOf are the attempts in their order, the last redrive among them.
+func attemptsOf(l *deadletter.Letter) (rows []attemptRow) {
 	add := func(row attemptRow) {
 		if n := len(rows); n > 0 && !rows[n-1].At.IsZero() && row.At.After(rows[n-1].At) {
 			row.Since = "+" + span(row.At.Sub(rows[n-1].At))

@@ -20,7 +20,7 @@ func (c *Console) Remember() {
 		wave := 42 + 9*math.Sin(x/21) + 4*math.Sin(x/3.1)
 		s := sample{
 			at: now.Add(time.Duration(i-historyLength) * historyStep), enqueued: wave, published: wave + 2*math.Sin(x/2), handled: 0.97*wave + 3*math.Cos(x/4),
-			pending: 2, outboxAge: 0.05 + 0.04*math.Abs(math.Sin(x/5)), ready: 6 + 3*math.Sin(x/7),
+			pending: 2, outboxAge: 0.05 + 0.04*math.Abs(math.Sin(x/5)), ready: math.Round(6 + 3*math.Sin(x/7)),
 		}
 		if i > 190 && i < 225 { // a pause of the handlers
 			s.handled, s.ready = nan(), 6+(x-190)*22

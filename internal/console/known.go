@@ -72,6 +72,7 @@ type facts struct {
 	Groups   fact[groupFacts]
 	Runs     fact[[]deadletter.Run]
 	Circuits fact[[]policy.Snapshot]
+	Overdue  fact[map[string]int] // sagas by rule
 }
 
 // known holds the facts. The zero value knows nothing; safe for concurrent use.
@@ -151,6 +152,9 @@ func (c *Console) ask(ctx context.Context, working *sync.WaitGroup) {
 		learn(ctx, k, func(f *facts) *fact[[]policy.Snapshot] { return &f.Circuits }, func(ctx context.Context) ([]policy.Snapshot, error) {
 			return policy.Snapshots(ctx, o.Pool, o.Schema)
 		})
+	})
+	every(sagasEvery, func(ctx context.Context) {
+		learn(ctx, k, func(f *facts) *fact[map[string]int] { return &f.Overdue }, c.overdue)
 	})
 	every(o.Interval, func(ctx context.Context) {
 		learn(ctx, k, func(f *facts) *fact[map[string]consumer.QueueState] { return &f.Queues }, func(ctx context.Context) (map[string]consumer.QueueState, error) {

@@ -147,6 +147,10 @@ func (p *pages) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /redrive", p.page("redrive", "/dead", c.redriveFormPage))
 	mux.HandleFunc("GET /runs", p.page("runs", "/runs", c.runsPage))
 	mux.HandleFunc("GET /run", p.page("run", "/runs", c.runPage))
+	mux.HandleFunc("GET /sagas", p.page("sagas", "/sagas", c.sagasPage))
+	mux.HandleFunc("GET /reconcile", p.page("reconcile", "/reconcile", c.reconcilePage))
+	mux.HandleFunc("GET /outbox", p.page("outbox", "/outbox", c.outboxPage))
+	mux.HandleFunc("GET /message", p.page("message", "/message", c.messagePage))
 	mux.HandleFunc("GET /audit", p.page("audit", "/audit", c.auditPage))
 
 	mux.HandleFunc("POST /dead/note", p.act("/dead", c.note))
@@ -157,6 +161,8 @@ func (p *pages) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /run/resume", p.act("/runs", c.changeRun(c.resumeRun, "resumed")))
 	mux.HandleFunc("POST /run/cancel", p.act("/runs", c.changeRun(c.cancelRun, "cancelled")))
 	mux.HandleFunc("POST /run/drop", p.act("/runs", c.dropPlan))
+	mux.HandleFunc("POST /sagas/act", p.act("/sagas", c.actOnSagas))
+	mux.HandleFunc("POST /outbox/ask", p.act("/outbox", c.askOutbox))
 	mux.HandleFunc("POST /queues/pause", p.act("/queues", c.holdQueue(true)))
 	mux.HandleFunc("POST /queues/resume", p.act("/queues", c.holdQueue(false)))
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
@@ -238,8 +244,9 @@ func (p *pages) write(w http.ResponseWriter, r *http.Request, status int, name, 
 // doneText is what a change says after it was made; addresses carry only the word.
 func doneText(word string) string {
 	return map[string]string{
-		"noted": "The note is kept.", "planned": "Nothing has moved yet: this is the plan.", "started": "The redrive has started.", "paused": "The redrive is paused.",
+		"noted": "The note is kept.", "started": "The redrive has started.", "paused": "The redrive is paused.",
 		"resumed": "The redrive goes on.", "cancelled": "The redrive is cancelled.", "dropped": "The plan is dropped.",
 		"discarded": "The messages are discarded; for 30 days they can be restored.", "queue-paused": "The queue is paused.", "queue-resumed": "The queue goes on.",
+		"asked": "A relay has done it.", "asking": "It is written down, and a relay will do it.", "sagas": "It is done, and in the audit.",
 	}[word]
 }

@@ -23,7 +23,7 @@ const (
 	startPoll = 50 * time.Millisecond
 
 	runsLimit    = 50
-	lettersOfRun = 200
+	lettersOfRun = 50
 )
 
 // driven are the redrives that this process drives. They last longer than the requests that begin them. Safe for concurrent use.
@@ -166,6 +166,18 @@ type runData struct {
 	Before                                              string // what was asked for, for people
 }
 
+// Most says when the run stops for its failures.
+func (d *runData) Most() string {
+	switch m := d.MaxFailures; {
+	case m == nil:
+		return "for no number of failures"
+	case *m == 0:
+		return "at the first that fails the same way again"
+	default:
+		return "when more than " + number(*m) + " fail the same way again"
+	}
+}
+
 // letterState is a tab of the list.
 type letterState struct {
 	Name  string
@@ -193,7 +205,7 @@ func (c *Console) runPage(r *http.Request) (found, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 	defer cancel()
-	d := runData{}
+	d := &runData{}
 	if d.Run, err = c.letters.GetRun(ctx, id); err != nil {
 		return found{}, err
 	}
@@ -279,7 +291,7 @@ func reasons(l deadletter.Left) (list []leftReason) {
 		{l.Missing, "are not in the queue any more", ""},
 		{l.Undelivered, "were not taken by the work queue", ""},
 		{l.Unknown, "may be in the work queue as well", ""},
-		{l.NotReached, "were not looked at", ""},
+		{l.NotReached, "were not moved", ""},
 	} {
 		if r.Count > 0 {
 			list = append(list, r)
