@@ -42,7 +42,7 @@ const competingRead pg.SQL = `SELECT message_id FROM @schema@.outbox ORDER BY id
 func events(n int) []message.Message {
 	all := make([]message.Message, n)
 	for i := range all {
-		all[i] = event("drill.event", fmt.Sprintf("key-%d", i), map[string]int{"n": i})
+		all[i] = newEvent("drill.event", fmt.Sprintf("key-%d", i), map[string]int{"n": i})
 	}
 	return all
 }
@@ -111,7 +111,7 @@ func competing(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	seen, err := s.watch(ctx, conn)
+	seen, err := s.watch(ctx, conn, exchange)
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,6 @@ func (m *meter) calls() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.sta
 
 func (m *meter) highest() int { m.mu.Lock(); defer m.mu.Unlock(); return m.most }
 
-func (m *meter) underWay() int { m.mu.Lock(); defer m.mu.Unlock(); return m.now }
-
 // times are the starts, in order.
 func (m *meter) times() []time.Time {
 	m.mu.Lock()

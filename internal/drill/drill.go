@@ -54,6 +54,8 @@ func All() []Drill {
 		retryStorm(), rateLimit(), politeClient(), circuitBreaker(), bulkhead(), timeout(),
 		paymentFallback(), budget(), tenantBulkhead(),
 		dualWrite(), competingRelays(), leaseExpiry(), poisonOutbox(),
+		transient503(), poisonMessage(), deadlock(), retriesExhausted(), duplicateDelivery(), redrive(), latePayment(),
+		paymentTimeout(), reservationReconcile(), badConfig(),
 	}
 }
 

@@ -236,7 +236,7 @@ func actTill(ctx context.Context, o ActOptions) error {
 		if err != nil {
 			return err
 		}
-		outcome := event("drill.paid", p.Key, map[string]string{"Status": status})
+		outcome := newEvent("drill.paid", p.Key, map[string]string{"Status": status})
 		if t.One {
 			err = w.together(ctx, p, outcome)
 		} else {

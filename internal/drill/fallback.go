@@ -32,8 +32,8 @@ func paymentFallback() Drill {
 			length("hang", 2*time.Second, 500*time.Millisecond, 10*time.Second, "how long the provider does not answer after it has charged"),
 		},
 		Arms: []Arm{
-			{Name: Before, Does: "the error is the answer", play: func(ctx context.Context, s *stage) error { return payments(ctx, s, bareTill) }},
-			{Name: After, Does: "an honest pending answer, then the status is asked for", play: func(ctx context.Context, s *stage) error { return payments(ctx, s, honestTill) }},
+			{Name: Before, Does: "the error is the answer", play: func(ctx context.Context, s *stage) error { return payAll(ctx, s, bareTill) }},
+			{Name: After, Does: "an honest pending answer, then the status is asked for", play: func(ctx context.Context, s *stage) error { return payAll(ctx, s, honestTill) }},
 		},
 		checks: func(s Settings) []Check {
 			n := s.Int("payments")
@@ -62,8 +62,8 @@ type till struct {
 	outbox   *outbox.Outbox
 }
 
-// payments sends all payments while the provider hangs, again while it is out of reach, and once more when all is well.
-func payments(ctx context.Context, s *stage, handler func(*till) (http.Handler, error)) error {
+// payAll sends all payments while the provider hangs, again while it is out of reach, and once more when all is well.
+func payAll(ctx context.Context, s *stage, handler func(*till) (http.Handler, error)) error {
 	if _, err := s.database(ctx); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *stage) pay(ctx context.Context, url string) (p paid, err error) {
 	var mu sync.Mutex
 	err = together(s.set.Int("payments"), func(i int) error {
 		key := fmt.Sprintf("payment-%d", i)
-		a, err := client.post(ctx, url, key, struct{}{})
+		a, err := client.post(ctx, url, key)
 		var pending fallback.Pending
 		a.json(&pending)
 		mu.Lock()

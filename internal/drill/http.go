@@ -31,9 +31,9 @@ type naive struct{ http *http.Client }
 
 func (s *stage) naive() naive { return naive{&http.Client{Transport: s.transport()}} }
 
-// post sends JSON under an idempotency key; an empty one sends none.
-func (n naive) post(ctx context.Context, url, key string, body any) (answer, error) {
-	r, err := newPost(ctx, url, key, body)
+// post sends an empty object under an idempotency key; an empty one sends none.
+func (n naive) post(ctx context.Context, url, key string) (answer, error) {
+	r, err := newPost(ctx, url, key, struct{}{})
 	if err != nil {
 		return answer{}, err
 	}

@@ -100,7 +100,7 @@ func leases(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	seen, err := s.watch(ctx, conn)
+	seen, err := s.watch(ctx, conn, exchange)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func leases(ctx context.Context, s *stage) error {
 	}
 	_, before := seen.published()
 	owner.signal(syscall.SIGCONT)
-	if err := s.enqueue(ctx, event("drill.event", "later", nil)); err != nil {
+	if err := s.enqueue(ctx, newEvent("drill.event", "later", nil)); err != nil {
 		return err
 	}
 	err = eventually(ctx, 20*time.Second, "the last message to be handled", func(ctx context.Context) (bool, error) {

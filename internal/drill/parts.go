@@ -119,8 +119,8 @@ func (s *stage) consume(ctx context.Context, q topology.Queue, handler consumer.
 	return p, nil
 }
 
-// event is a message of the arm.
-func event(eventType, key string, payload any) message.Message {
+// newEvent is a message of the arm.
+func newEvent(eventType, key string, payload any) message.Message {
 	text, err := json.Marshal(payload)
 	if err != nil {
 		panic(err) // of plain values
@@ -158,12 +158,13 @@ func ready(ctx context.Context, conn *rabbit.Conn, queues ...string) (n int, err
 type witness struct {
 	mu     sync.Mutex
 	copies map[string][]time.Time // by message id
+	kinds  map[string]string      // type by message id
 }
 
 const witnessQueue = "drill.witness"
 
-// watch begins to write down what is published from now on.
-func (s *stage) watch(ctx context.Context, conn *rabbit.Conn) (*witness, error) {
+// watch begins to write down what is published to an exchange from now on.
+func (s *stage) watch(ctx context.Context, conn *rabbit.Conn, exchange string) (*witness, error) {
 	channel, err := conn.Channel(ctx)
 	if err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ func (s *stage) watch(ctx context.Context, conn *rabbit.Conn) (*witness, error) 
 	if err != nil {
 		return nil, err
 	}
-	w := &witness{copies: map[string][]time.Time{}}
+	w := &witness{copies: map[string][]time.Time{}, kinds: map[string]string{}}
 	s.background(ctx, func(ctx context.Context) error {
 		for {
 			select {
@@ -193,7 +194,7 @@ func (s *stage) watch(ctx context.Context, conn *rabbit.Conn) (*witness, error) 
 				if !open {
 					return fmt.Errorf("witness: %w", subscription.Err())
 				}
-				w.note(d.MessageId)
+				w.note(d.MessageId, d.Type)
 				_ = subscription.Ack(d.DeliveryTag, false) // it was written down
 			}
 		}
@@ -201,10 +202,10 @@ func (s *stage) watch(ctx context.Context, conn *rabbit.Conn) (*witness, error) 
 	return w, nil
 }
 
-func (w *witness) note(id string) {
+func (w *witness) note(id, kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.copies[id] = append(w.copies[id], time.Now())
+	w.copies[id], w.kinds[id] = append(w.copies[id], time.Now()), kind
 }
 
 // published counts different messages and all copies.
@@ -215,6 +216,18 @@ func (w *witness) published() (messages, copies int) {
 		copies += len(c)
 	}
 	return len(w.copies), copies
+}
+
+// of counts the different messages of a type.
+func (w *witness) of(kind string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range w.kinds {
+		if k == kind {
+			n++
+		}
+	}
+	return n
 }
 
 // counts are the copies by message.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/pg"
@@ -94,7 +93,7 @@ func (b *bank) asked() []time.Time {
 var errBank = errors.New("the provider does not confirm this payment")
 
 func (b *bank) confirm(ctx context.Context, key string) error {
-	a, err := b.client.post(ctx, b.url, key, struct{}{})
+	a, err := b.client.post(ctx, b.url, key)
 	if err == nil && a.status != http.StatusOK {
 		err = errBank
 	}
@@ -115,33 +114,15 @@ func (s *stage) poisoned(ctx context.Context) error {
 		if err := s.exec(ctx, poisonAdd, key); err != nil {
 			return err
 		}
-		messages = append(messages, event("drill.confirm", key, struct{}{}))
+		messages = append(messages, newEvent("drill.confirm", key, struct{}{}))
 	}
 	return s.enqueue(ctx, messages...)
 }
 
 // poisonNaive puts every failure back to where it came from.
 func poisonNaive(ctx context.Context, s *stage) error {
-	if err := s.prepare(ctx, work("drill.unused", 3, time.Second)); err != nil {
-		return err
-	}
-	conn, err := s.dial(ctx)
+	l, err := s.bare(ctx)
 	if err != nil {
-		return err
-	}
-	const queue = "drill.naive"
-	channel, err := conn.Channel(ctx)
-	if err != nil {
-		return err
-	}
-	err = channel.Do(ctx, "declare queue", func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": "classic"})
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if err := channel.Do(ctx, "bind queue", func(ch *amqp.Channel) error { return ch.QueueBind(queue, "drill.#", exchange, false, nil) }); err != nil {
 		return err
 	}
 	provider, err := s.bank(ctx)
@@ -151,49 +132,21 @@ func poisonNaive(ctx context.Context, s *stage) error {
 	if err := s.poisoned(ctx); err != nil {
 		return err
 	}
-	if _, err := s.relay(ctx, "relay", nil); err != nil {
+	err = l.handle(ctx, true, func(ctx context.Context, m message.Message) error {
+		if err := provider.confirm(ctx, m.Key); err != nil {
+			return err
+		}
+		return s.exec(ctx, poisonDone, m.Key)
+	}, func() bool { return provider.calls() >= s.set.Int("patience") })
+	if err != nil {
 		return err
 	}
-	if err := s.requeueForever(ctx, conn, queue, provider); err != nil {
-		return err
-	}
-	left, err := ready(ctx, conn, queue)
+	left, err := ready(ctx, l.conn, l.queue.Name)
 	s.observe("attempts", len(provider.asked()))
 	s.observe("provider_calls", provider.calls())
 	s.observe("parked", 0)
 	s.observe("left_pending", left)
 	return errors.Join(err, s.observeCount(ctx, "confirmed", poisonPaid))
-}
-
-func (s *stage) requeueForever(ctx context.Context, conn *rabbit.Conn, queue string, provider *bank) error {
-	subscription, err := conn.Consume(ctx, rabbit.ConsumeOptions{Queue: queue, Prefetch: 1})
-	if err != nil {
-		return err
-	}
-	limit := time.NewTimer(20 * time.Second)
-	defer limit.Stop()
-	for provider.calls() < s.set.Int("patience") {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-limit.C:
-			return errors.New("the messages did not come")
-		case d, open := <-subscription.Deliveries():
-			if !open {
-				return subscription.Err()
-			}
-			key := message.Text(d.Headers, message.HeaderKey)
-			if provider.confirm(ctx, key) != nil {
-				err = subscription.Nack(d.DeliveryTag, false, true)
-			} else {
-				err = errors.Join(s.exec(ctx, poisonDone, key), subscription.Ack(d.DeliveryTag, false))
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return subscription.Close(ctx)
 }
 
 // poison lets the consumer's ladder work.

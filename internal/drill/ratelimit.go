@@ -109,7 +109,7 @@ func burst(ctx context.Context, s *stage, on bool) error {
 	var mu sync.Mutex
 	statuses, hinted := map[int]int{}, 0
 	err = together(s.set.Int("burst"), func(int) error {
-		a, err := client.post(ctx, server.url, uuid.NewString(), struct{}{})
+		a, err := client.post(ctx, server.url, uuid.NewString())
 		mu.Lock()
 		defer mu.Unlock()
 		statuses[a.status]++

@@ -58,7 +58,7 @@ func hung(ctx context.Context, s *stage, limit time.Duration) error {
 	err = together(s.set.Int("calls"), func(int) error {
 		err := p.Do(ctx, policy.Call{}, func(ctx context.Context) error {
 			defer places.begin()()
-			_, err := client.post(ctx, url, "", struct{}{})
+			_, err := client.post(ctx, url, "")
 			return err
 		})
 		if errors.Is(err, resilience.ErrTimeout) {
