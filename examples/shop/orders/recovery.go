@@ -22,6 +22,9 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience/idempotency"
 )
 
+// DefaultFinishWithin is how old an order in recovery may be to go on: below the 15 min of its reservation.
+const DefaultFinishWithin = 10 * time.Minute
+
 // RecoveryOptions of a recovery.
 type RecoveryOptions struct {
 	// Pool of the service's database. Required.
@@ -66,7 +69,7 @@ func (s *Service) Recovery(o RecoveryOptions) (*Recovery, error) {
 		return nil, errors.New("orders: a recovery needs Pool, Inventory and Payments")
 	}
 	o.Every, o.Grace = cmp.Or(o.Every, time.Second), cmp.Or(o.Grace, 30*time.Second)
-	o.FinishWithin, o.GiveUpAfter = cmp.Or(o.FinishWithin, 10*time.Minute), cmp.Or(o.GiveUpAfter, time.Hour)
+	o.FinishWithin, o.GiveUpAfter = cmp.Or(o.FinishWithin, DefaultFinishWithin), cmp.Or(o.GiveUpAfter, time.Hour)
 	o.Wait, o.MaxWait, o.Lease = cmp.Or(o.Wait, time.Second), cmp.Or(o.MaxWait, time.Minute), cmp.Or(o.Lease, 30*time.Second)
 	o.Batch, o.Parallel = cmp.Or(o.Batch, 20), cmp.Or(o.Parallel, 4)
 	return &Recovery{service: s, options: o, ask: checkout{o.Inventory, o.Payments}}, nil

@@ -1,6 +1,7 @@
 package shop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -8,8 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/surefoot-mq/surefoot/examples/shop/inventory"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/storefront"
+	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 	"github.com/surefoot-mq/surefoot/resilience/idempotency"
 )
@@ -62,7 +65,7 @@ func (s *Shop) store(retention time.Duration) (*idempotency.Store, error) {
 }
 
 // Recovery returns the worker that finishes orders whose outcome is not known. Pool, Inventory, Payments, Store and Logger of the
-// options are the shop's. It does no I/O.
+// options are the shop's. It does no I/O. Limits that do not fit together are logged as a warning.
 func (s *Shop) Recovery(c *Clients, o orders.RecoveryOptions) (*orders.Recovery, error) {
 	if c == nil || c.Inventory == nil || c.Payments == nil {
 		return nil, errors.New("shop: a recovery needs Clients of inventory and payments")
@@ -72,6 +75,10 @@ func (s *Shop) Recovery(c *Clients, o orders.RecoveryOptions) (*orders.Recovery,
 		return nil, err
 	}
 	o.Pool, o.Inventory, o.Payments, o.Store, o.Logger = s.options.Pool, c.Inventory, c.Payments, remembered, s.options.Logger
+	hold := cmp.Or(s.options.Hold, inventory.DefaultHold)
+	for _, warning := range resilience.CheckNested(resilience.Limit{Name: "Hold", Value: hold}, resilience.Limit{Name: "FinishWithin", Value: cmp.Or(o.FinishWithin, orders.DefaultFinishWithin)}) {
+		s.options.Logger.Warn().Str("warning", warning).Msg("times do not fit together")
+	}
 	return s.Orders.Recovery(o)
 }
 

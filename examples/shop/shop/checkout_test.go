@@ -35,8 +35,12 @@ type till struct {
 
 func newTill(t *testing.T, change ...func(*shop.Limits)) *till {
 	t.Helper()
-	s := newServices(t, change...)
-	b := s.bench
+	return newTillOn(t, newBench(t), change...)
+}
+
+func newTillOn(t *testing.T, b *bench, change ...func(*shop.Limits)) *till {
+	t.Helper()
+	s := newServicesOn(t, b, change...)
 	var people []customers.Customer
 	for _, tenant := range []string{"alpine", "bazaar"} {
 		people = append(people, customers.Customer{Tenant: tenant, ID: "c1", Customer: event.Customer{Name: "Zoë", Email: "zoe@mail.example"}})
@@ -216,6 +220,7 @@ func TestAPaymentThatIsUnknownIsRecovered(t *testing.T) {
 		require.Equal(t, 1, n)
 	}
 	require.Len(t, ledger.Checks, 1)
+	require.Equal(t, []string{"reserve", "authorise", "ask for reservation", "ask for payment"}, tl.operations(got), "asked, and not authorised again")
 	tl.run()
 	tl.ends(orders.StatusConfirmed, "")
 }

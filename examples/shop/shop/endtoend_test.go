@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
+	"github.com/surefoot-mq/surefoot/examples/shop/provider"
 	"github.com/surefoot-mq/surefoot/examples/shop/sample"
 	"github.com/surefoot-mq/surefoot/examples/shop/shop"
 	"github.com/surefoot-mq/surefoot/internal/pg"
@@ -74,6 +76,56 @@ func TestSampleOrdersOverTheBroker(t *testing.T) {
 	for _, queue := range []string{"orders.saga.dlq", "inventory.orders.dlq"} {
 		require.Zero(t, depth(queue), queue)
 	}
+}
+
+// Orders over HTTP with everything running: what is accepted at once, what is recovered and what is refused all end in one set of
+// books, over the real broker.
+func TestSyncCheckoutsOverTheBroker(t *testing.T) {
+	broker := testkit.Broker(t)
+	spec := shop.Topology()
+	for i := range spec.Queues {
+		spec.Queues[i].Retry, spec.Queues[i].Concurrency = []time.Duration{200 * time.Millisecond}, 2
+	}
+	b := newBench(t, func(o *shop.Options) { o.AMQPURL, o.Topology = broker.URL, spec })
+	declare(t, broker, spec)
+	tl := newTillOn(t, b)
+	b.startAll(broker)
+	r := tl.newRecovery(orders.RecoveryOptions{Every: 100 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.Run(ctx) })
+	group.Go(func() error { return tl.desk.Run(ctx) })
+	t.Cleanup(func() { cancel(); require.NoError(t, group.Wait()) })
+
+	accepted := tl.buy("accepted")
+	require.Equal(t, http.StatusCreated, accepted.status, "%v", accepted.fields)
+	declined := tl.front.ask(http.MethodPost, "/v1/orders", "alpine", "declined", strings.Replace(syncOrder, "tok_good", "tok_declined", 1))
+	require.Equal(t, http.StatusPaymentRequired, declined.status, "%v", declined.fields)
+	require.NoError(t, tl.simulator.SetRules(provider.Rule{Fault: provider.FaultHang, Times: 1}))
+	uncertain := tl.buy("uncertain")
+	require.Equal(t, http.StatusAccepted, uncertain.status, "%v", uncertain.fields)
+	saga := tl.front.order("saga", teaAndCup)
+	require.Equal(t, http.StatusAccepted, saga.status, "%v", saga.fields)
+
+	testkit.EventuallyNil(t, 60*time.Second, "all orders to end", func() error { return b.pending(0) })
+	for key, want := range map[string]reply{"accepted": accepted, "declined": declined, "uncertain": uncertain, "saga": saga} {
+		testkit.Eventually(t, 30*time.Second, "the mail about "+key, func() bool {
+			account := b.account()
+			for _, o := range account.Orders {
+				if o.IdempotencyKey == key {
+					return o.Mails == 1
+				}
+			}
+			return false
+		})
+		status := "accepted"
+		if key == "declined" {
+			status = "failed"
+		}
+		require.Equal(t, status, tl.state(want)["status"], key)
+	}
+	tl.noLeaks()
+	require.Len(t, tl.simulator.Ledger().Charges, 3)
 }
 
 // depths tells how many messages are ready in a queue; a passive declare is exact.

@@ -118,7 +118,11 @@ func quick() shop.Limits {
 
 func newServices(t *testing.T, change ...func(*shop.Limits)) *services {
 	t.Helper()
-	b := newBench(t)
+	return newServicesOn(t, newBench(t), change...)
+}
+
+func newServicesOn(t *testing.T, b *bench, change ...func(*shop.Limits)) *services {
+	t.Helper()
 	limits := quick()
 	for _, c := range change {
 		c(&limits)
@@ -268,6 +272,13 @@ func TestAnotherTenantsOrderIsNotThere(t *testing.T) {
 	} {
 		err := call()
 		require.True(t, isUnknown(err), "%s: %v", name, err)
+	}
+	cancelled, err := event.New(event.TypeOrderCancelled, ref.OrderID, event.OrderCancelled{Ref: other, Reason: "R"})
+	require.NoError(t, err)
+	for _, role := range s.roles {
+		if role.Queue == inventory.Queue {
+			require.NoError(t, s.handle(delivery{role: role, msg: cancelled}), "nor by an event")
+		}
 	}
 	require.Equal(t, 98, s.teas())
 	held, err := s.clients.Inventory.Reservation(t.Context(), ref)
