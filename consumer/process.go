@@ -214,6 +214,7 @@ func (c *Consumer) move(j *job, queue string, copied amqp.Publishing, step strin
 	ctx, cancel := context.WithCancel(c.moves)
 	defer cancel()
 	defer context.AfterFunc(j.from.alive, cancel)()
+	began := time.Now()
 	err := c.mover.move(ctx, queue, copied)
 	if rabbit.IsRefused(err) {
 		return c.refused(j, err)
@@ -222,6 +223,7 @@ func (c *Consumer) move(j *job, queue string, copied amqp.Publishing, step strin
 		return outcome{job: j, action: c.unmoved(j)}
 	}
 	moved()
+	j.trace(step, queue, began)
 	if err := c.opts.step("after-" + step); err != nil {
 		return outcome{job: j, action: actDrop}
 	}

@@ -52,6 +52,7 @@ type Keeper struct {
 
 type keeperMetrics struct {
 	messages, oldest, scanned *prometheus.GaugeVec
+	redriven                  *prometheus.GaugeVec
 	bytes, archive, runs      prometheus.Gauge
 }
 
@@ -81,6 +82,9 @@ func NewKeeper(o KeeperOptions) (*Keeper, error) {
 			scanned: with.NewGaugeVec(prometheus.GaugeOpts{
 				Name: "surefoot_dlq_last_scan_timestamp_seconds", Help: "When the index was last brought into line with the whole queue.",
 			}, queue),
+			redriven: with.NewGaugeVec(prometheus.GaugeOpts{
+				Name: "surefoot_dlq_redrive_letters", Help: "Letters of redrives that are under way, or have ended within the hour, by their state.",
+			}, []string{"queue", "state"}),
 			archive: with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_archive_bytes", Help: "Size of the archive of discarded messages."}),
 			runs:    with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_runs_bytes", Help: "Size of what is written down of redrives."}),
 			bytes:   with.NewGauge(prometheus.GaugeOpts{Name: "surefoot_dlq_index_bytes", Help: "Size of the index of dead letters, with its indexes."}),
@@ -127,7 +131,7 @@ func (k *Keeper) cycle(ctx context.Context, conn *rabbit.Conn) error {
 			return err
 		}
 	}
-	return errors.Join(append(failed, k.drive(ctx), k.age(ctx))...)
+	return errors.Join(append(failed, k.drive(ctx), k.age(ctx), k.showRedrives(ctx))...)
 }
 
 // drive goes on with redrives whose driver has gone. Each is driven beside the rest, for it may last.

@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -21,5 +22,9 @@ func republishing(d *amqp.Delivery, f *facts, n names, run string, now time.Time
 	p.Headers[message.HeaderReprocess] = now.UTC().Format(time.RFC3339)
 	p.Headers[message.HeaderRedriveCount] = min(max(f.redrives, 0), math.MaxInt64-1) + 1
 	p.Headers[message.HeaderRedriveRun] = run
+	telemetry.Step{
+		Operation: telemetry.OpRedrive, Destination: n.work, MessageID: p.MessageId, EventType: p.Type,
+		Parent: message.Text(p.Headers, message.HeaderTraceParent), State: message.Text(p.Headers, message.HeaderTraceState), Began: now, Ended: now,
+	}.Record()
 	return p
 }

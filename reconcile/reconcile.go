@@ -38,12 +38,15 @@ WHERE rule = $1 AND resolved_at IS NULL AND next_check > clock_timestamp()`
 func (r *Reconciler) Run(ctx context.Context) error {
 	work, release := r.drainContext(ctx)
 	defer release()
+	for _, rule := range r.options.Rules { // before anything can fail: whoever waits for the first run must see that there was none
+		r.metrics.interval.WithLabelValues(rule.Name).Set(r.options.interval(rule).Seconds())
+		r.metrics.lastSuccess.WithLabelValues(rule.Name).Add(0)
+	}
 	if started, err := r.start(ctx); err != nil || !started {
 		return err
 	}
 	var group errgroup.Group
 	for _, rule := range r.options.Rules {
-		r.metrics.interval.WithLabelValues(rule.Name).Set(r.options.interval(rule).Seconds())
 		group.Go(func() error {
 			defer telemetry.FatalOnPanic(r.options.Logger)
 			r.loop(ctx, work, rule)

@@ -329,6 +329,7 @@ func (s *shard) collect() {
 		case result.Outcome == rabbit.Confirmed:
 			confirmed++
 			s.relay.metrics.latency.Observe(now.Sub(r.sentAt).Seconds())
+			r.trace(now)
 			s.lanes.confirmed(r)
 		case result.Outcome == rabbit.Returned:
 			s.relay.metrics.published("returned", 1)

@@ -124,7 +124,7 @@ func (a *application) drain() time.Duration {
 
 // open brings up what every role needs: the probes come first and are closed last, after what the roles were built with.
 func (a *application) open(ctx context.Context) error {
-	a.registry.MustRegister(a.pools)
+	a.registry.MustRegister(a.pools, QueueInfo(a.config.Topology))
 	stopTracing, err := telemetry.StartTracing(ctx, telemetry.TracingOptions{
 		Endpoint: a.config.Tracing.Endpoint, SampleRatio: a.config.Tracing.SampleRatio,
 		Version: a.opts.Version, Environ: a.opts.Environ, Logger: a.logger,

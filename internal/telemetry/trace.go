@@ -43,6 +43,8 @@ const (
 	AttrAttempt   = "surefoot.attempt"
 	AttrEventType = "surefoot.event.type"
 
+	// TypeSend is the value of AttrOperationType for everything that goes to the broker.
+	TypeSend = "send"
 	// SystemRabbitMQ is the value of AttrSystem.
 	SystemRabbitMQ = "rabbitmq"
 )

@@ -29,6 +29,7 @@ func TestNamesAreThoseOfTheConventions(t *testing.T) {
 		string(semconv.MessagingMessageBodySizeKey):               telemetry.AttrBodySize,
 		string(semconv.MessagingBatchMessageCountKey):             telemetry.AttrBatchCount,
 		string(semconv.ErrorTypeKey):                              telemetry.AttrErrorType,
+		semconv.MessagingOperationTypeSend.Value.AsString():       telemetry.TypeSend,
 		semconv.MessagingSystemRabbitMQ.Value.AsString():          telemetry.SystemRabbitMQ,
 	} {
 		require.Equal(t, want, got)
