@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,8 +38,10 @@ RETURNING id`
 	ownSQL pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.inbox WHERE consumer = $1 AND message = $2 AND xmin = pg_current_xact_id()::xid)`
 
 	// insertSQL is sent together with BEGIN, in one round trip. A duplicate is a unique violation: ON CONFLICT
-	// would cost a round trip for every message to learn what happened.
-	insertSQL pg.SQL = `INSERT INTO @schema@.inbox (consumer, message) VALUES `
+	// would cost a round trip for every message to learn what happened. Text is analysed and planned at every message, so where the
+	// connection keeps prepared statements the insert is one.
+	insertSQL   pg.SQL = `INSERT INTO @schema@.inbox (consumer, message) VALUES `
+	preparedSQL        = insertSQL + `($1, $2)`
 
 	// insertAfterSQL is for handlers without a transaction.
 	insertAfterSQL pg.SQL = `INSERT INTO @schema@.inbox (consumer, message) VALUES ($1, $2) ON CONFLICT DO NOTHING`
@@ -46,7 +49,10 @@ RETURNING id`
 	handledSQL pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.inbox WHERE consumer = $1 AND message = $2)`
 )
 
-const uniqueViolation = "23505"
+const (
+	uniqueViolation = "23505"
+	noSuchStatement = "26000"
+)
 
 // rollbackTimeout bounds the end of a failed transaction; afterwards the connection is given up.
 const rollbackTimeout = 5 * time.Second
@@ -56,7 +62,10 @@ type inbox struct {
 	pool    *pgxpool.Pool
 	schema  string
 	id      int32
-	begin   string // beginSQL and the insert, up to the message's key
+	begin   string      // beginSQL and the insert, up to the message's key
+	execute string      // the same by the prepared statement
+	prepare string      // the statement's name
+	dropped atomic.Bool // statements do not stay prepared here
 	after   string
 	handled string
 	owned   string
@@ -74,7 +83,10 @@ func (b *inbox) register(ctx context.Context, o Options) error {
 	if err := b.pool.QueryRow(ctx, registerSQL.In(b.schema), o.Name, o.Queue, o.InboxRetention).Scan(&b.id); err != nil {
 		return fmt.Errorf("register consumer %s: %w", message.Clip(o.Name, 64), err)
 	}
-	b.begin = beginSQL + "; " + insertSQL.In(b.schema) + "(" + strconv.Itoa(int(b.id)) + ", '"
+	number := strconv.Itoa(int(b.id))
+	b.begin = beginSQL + "; " + insertSQL.In(b.schema) + "(" + number + ", '"
+	b.prepare = statementName(b.schema)
+	b.execute = beginSQL + "; execute " + pgx.Identifier{b.prepare}.Sanitize() + "(" + number + ", '"
 	return nil
 }
 
@@ -89,9 +101,9 @@ func (b *inbox) inTx(ctx context.Context, key *uuid.UUID, fn func(tx pgx.Tx) err
 		return &databaseError{"take a database connection", err, true}
 	}
 	defer conn.Release()
-	tx, err := conn.BeginTx(ctx, b.txOptions(key))
+	tx, err := b.beginTx(ctx, conn, key)
 	if err != nil {
-		return b.beginFailed(ctx, conn, err)
+		return err
 	}
 	err = fn(tx)
 	if err == nil {
@@ -106,12 +118,51 @@ func (b *inbox) inTx(ctx context.Context, key *uuid.UUID, fn func(tx pgx.Tx) err
 	return nil
 }
 
-// txOptions needs no quoting: the key is rendered from 16 bytes.
-func (b *inbox) txOptions(key *uuid.UUID) pgx.TxOptions {
-	if key == nil {
-		return pgx.TxOptions{BeginQuery: beginSQL}
+func (b *inbox) beginTx(ctx context.Context, conn *pgxpool.Conn, key *uuid.UUID) (pgx.Tx, error) {
+	prepared := key != nil && b.isPrepared(ctx, conn.Conn())
+	tx, err := conn.BeginTx(ctx, b.txOptions(key, prepared))
+	if err == nil {
+		return tx, nil
 	}
-	return pgx.TxOptions{BeginQuery: b.begin + key.String() + "')"}
+	failed := b.beginFailed(ctx, conn, err)
+	if server, ok := errors.AsType[*pgconn.PgError](err); ok && server.Code == noSuchStatement && prepared {
+		b.dropped.Store(true) // by something in between, or by a hook of the pool
+		return b.beginTx(ctx, conn, key)
+	}
+	return nil, failed
+}
+
+// txOptions needs no quoting: the key is rendered from 16 bytes.
+func (b *inbox) txOptions(key *uuid.UUID, prepared bool) pgx.TxOptions {
+	switch {
+	case key == nil:
+		return pgx.TxOptions{BeginQuery: beginSQL}
+	case prepared:
+		return pgx.TxOptions{BeginQuery: b.execute + key.String() + "')"}
+	default:
+		return pgx.TxOptions{BeginQuery: b.begin + key.String() + "')"}
+	}
+}
+
+// isPrepared prepares the insert once on each connection. One whose statements go unprepared has a pooler behind it, which would not
+// know the statement in the next transaction.
+func (b *inbox) isPrepared(ctx context.Context, conn *pgx.Conn) bool {
+	if b.dropped.Load() {
+		return false
+	}
+	about := conn.PgConn().CustomData()
+	prepared, known := about[b.prepare].(bool)
+	if known {
+		return prepared
+	}
+	if conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		if _, err := conn.Prepare(ctx, b.prepare, preparedSQL.In(b.schema)); err != nil {
+			return false // the transaction tells why
+		}
+		prepared = true
+	}
+	about[b.prepare] = prepared
+	return prepared
 }
 
 func (b *inbox) beginFailed(ctx context.Context, conn *pgxpool.Conn, err error) error {
@@ -232,6 +283,16 @@ func keyOf(id string) uuid.UUID {
 	}
 	sum := sha256.Sum256([]byte(id))
 	return uuid.UUID(sum[:16])
+}
+
+// statementName tells whoever looks at the server's activity which inbox it is. PostgreSQL cuts names.
+func statementName(schema string) string {
+	const most = 63
+	if name := "surefoot " + schema + ".inbox"; len(name) <= most {
+		return name
+	}
+	sum := sha256.Sum256([]byte(schema))
+	return "surefoot inbox " + hex.EncodeToString(sum[:8])
 }
 
 // bodyKey stands in for the id of a message that has none, to recognise it after a crash.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -101,4 +102,28 @@ func TestMarksCountRunsThatNeverEnded(t *testing.T) {
 	require.NoError(t, b.remember(t.Context(), key))
 	_, err := b.mark(t.Context(), key, "0/")
 	require.ErrorIs(t, err, errDuplicate)
+}
+
+// A pool whose hooks drop prepared statements costs the plan of an insert, and no message.
+func TestStatementsThatDoNotStayPreparedCostNothing(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	cfg, err := pgxpool.ParseConfig(db.Direct)
+	require.NoError(t, err)
+	cfg.MaxConns = 1
+	cfg.AfterRelease = func(conn *pgx.Conn) bool {
+		_, err := conn.Exec(context.Background(), "DISCARD ALL")
+		return err == nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	b := newInbox(pool, db.Schema)
+	require.NoError(t, b.register(t.Context(), Options{Name: "c", Queue: "q", InboxRetention: time.Hour}))
+	for _, id := range []string{"a", "b", "c"} {
+		key := keyOf(id)
+		require.NoError(t, b.inTx(t.Context(), &key, func(pgx.Tx) error { return nil }), id)
+		require.ErrorIs(t, b.inTx(t.Context(), &key, func(pgx.Tx) error { return nil }), errDuplicate, id)
+	}
+	require.True(t, b.dropped.Load(), "they were prepared")
 }

@@ -132,7 +132,7 @@ const (
 // lag waits while who takes the deliveries is far behind, unless an answer is waited for, which comes after them.
 func (t *tap) lag() {
 	for end := time.Now().Add(lagMost); t.asking.Load() == 0 && t.behind() && time.Now().Before(end); {
-		time.Sleep(lagCheck)
+		<-time.After(lagCheck)
 	}
 }
 
