@@ -92,6 +92,7 @@ func (t *Timeline) letter(l *letterRow) {
 	}
 	t.add(died)
 	if l.GoneAt == nil {
+		t.settled[l.Queue] = true
 		t.Letters = append(t.Letters, Letter{VHost: l.VHost, Queue: l.Queue, Depth: l.Depth})
 		copies := ""
 		if l.Copies > 1 {
@@ -132,7 +133,7 @@ func (r *reader) runs(ctx context.Context) error {
 		if live && letter != "ineligible" {
 			s.Detail += "; it belongs to the run until that is done or cancelled"
 		}
-		if letter == "moved" {
+		if letter == "moved" && !r.t.settled[queue] { // what became of it is written into the run only when somebody looks at that
 			r.t.place("sent to %s by run %s: neither processed nor dead again, as far as is known", queue, id)
 		}
 		r.t.add(s)

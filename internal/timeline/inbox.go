@@ -36,6 +36,7 @@ func (r *reader) inbox(ctx context.Context) error {
 	var at time.Time
 	_, err := pgx.ForEachRow(rows, []any{&name, &queue, &at}, func() error {
 		r.t.left = true
+		r.t.settled[queue] = true
 		r.t.place("processed by %s", name)
 		r.t.add(Step{At: message.Stamp{Time: at}, Store: StoreInbox, What: "processed", Queue: queue, Detail: "committed by consumer " + name})
 		return nil

@@ -59,6 +59,8 @@ type Step struct {
 	Who string `json:"who,omitempty"`
 	// Failed says that something went wrong here.
 	Failed bool `json:"failed,omitempty"`
+
+	after time.Time // of a step without a time: what it surely comes after
 }
 
 // Link is another message that has to do with this one.
@@ -99,11 +101,12 @@ type Timeline struct {
 	// Unknown says in sentences what no store can tell.
 	Unknown []string `json:"unknown"`
 
-	own      bool // a row of its own is in the outbox
-	searched bool // the outbox was read to its end
-	left     bool // something was seen of it behind the outbox
-	discard  bool // an operator discarded its row in the outbox
-	once     bool // its id is among those enqueued once
+	own      bool            // a row of its own is in the outbox
+	searched bool            // the outbox was read to its end
+	left     bool            // something was seen of it behind the outbox
+	discard  bool            // an operator discarded its row in the outbox
+	once     bool            // its id is among those enqueued once
+	settled  map[string]bool // work queues whose consumer has processed it, or in whose dead-letter queue it lies
 }
 
 // Bounds of a timeline: what is beyond is said to be left out.
@@ -161,7 +164,7 @@ func Of(ctx context.Context, pool *pgxpool.Pool, schema, id string) (Timeline, e
 		return Timeline{}, ErrBadID
 	}
 	id = message.Storable(id, message.MaxShortString)
-	r := &reader{schema: pg.Schema(schema), t: Timeline{ID: id, Places: []string{}, Steps: []Step{}, Links: []Link{}, Letters: []Letter{}, Unknown: []string{}}}
+	r := &reader{schema: pg.Schema(schema), t: Timeline{ID: id, Places: []string{}, Steps: []Step{}, Links: []Link{}, Letters: []Letter{}, Unknown: []string{}, settled: map[string]bool{}}}
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error { r.tx = tx; return r.all(ctx) })
 	if err != nil {
@@ -238,12 +241,13 @@ func (t *Timeline) made() {
 // published says what follows from a message's not being in the outbox.
 func (t *Timeline) published() {
 	const kept = "the outbox keeps no row after the confirm"
+	t.made()
 	switch {
 	case t.own: // it says itself where it is
 	case !t.searched:
 		t.unknown("Whether it is still in the outbox: that could not be searched to its end within %s. `surefoot outbox show` takes as long as it needs.", searchLimit)
 	case t.left:
-		t.add(Step{Store: StoreOutbox, What: "published", Detail: "for it was seen behind the broker; by another way than this outbox, or confirmed: " + kept})
+		t.add(Step{Store: StoreOutbox, What: "published", Detail: "at a time that is not known: " + kept + "; or it came to the broker by another way", after: t.enqueued()})
 		t.unknown("When it was published and confirmed: %s.", kept)
 	case t.discard:
 		t.place("discarded from the outbox")
@@ -252,6 +256,16 @@ func (t *Timeline) published() {
 	default:
 		t.unknown("Whether it was published, or never enqueued: it is not in the outbox, and %s.", kept)
 	}
+}
+
+// enqueued is the last time that is known from before the broker.
+func (t *Timeline) enqueued() (at time.Time) {
+	for _, s := range t.Steps {
+		if (s.Store == StoreID || s.Store == StoreOutbox) && s.At.After(at) {
+			at = s.At.Time
+		}
+	}
+	return at
 }
 
 // conclude brings the steps into their order, and says what nobody knows.
@@ -264,24 +278,26 @@ func (t *Timeline) conclude(memory time.Duration) {
 		t.unknown("What was processed longer ago than the inbox remembers (%s at least), and the attempts of queues that have no inbox here.", days(memory))
 	}
 	t.unknown("What it caused that was published already: an event is known by its cause only while it is in the outbox. Its traces have the rest.")
-	t.made()
 	t.sort()
 }
 
 func (t *Timeline) sort() {
-	slices.SortStableFunc(t.Steps, func(a, b Step) int { return cmp.Compare(seconds(a), seconds(b)) })
+	slices.SortStableFunc(t.Steps, func(a, b Step) int { return cmp.Compare(order(a), order(b)) })
 	if len(t.Steps) > maxSteps {
 		t.unknown("%d steps, the oldest, are left out.", len(t.Steps)-maxSteps)
 		t.Steps = t.Steps[len(t.Steps)-maxSteps:]
 	}
 }
 
-// seconds orders steps; those without a time come first.
-func seconds(s Step) int64 {
-	if s.At.IsZero() {
-		return 0
+// order of a step, in microseconds; one of which nothing is known comes first.
+func order(s Step) int64 {
+	if at := s.At.Time; !at.IsZero() {
+		return at.UnixMicro()
 	}
-	return s.At.UnixMicro()
+	if !s.after.IsZero() {
+		return s.after.UnixMicro()
+	}
+	return 0
 }
 
 // Found is what a look at a dead letter tells.
@@ -301,9 +317,12 @@ func (t *Timeline) AddLetter(queue string, f Found) {
 
 func (t *Timeline) attempts(queue string, attempts []message.Attempt) {
 	for _, a := range attempts {
+		detail := a.Class + ": " + a.Message
+		if a.Host != "" {
+			detail += " (on " + a.Host + ")"
+		}
 		t.add(Step{
-			At: message.Stamp{Time: a.At}, Store: StoreMessage, What: fmt.Sprintf("attempt %d failed", a.Number), Queue: queue, Failed: true,
-			Detail: fmt.Sprintf("%s: %s (on %s)", a.Class, a.Message, a.Host),
+			At: message.Stamp{Time: a.At}, Store: StoreMessage, What: fmt.Sprintf("attempt %d failed", a.Number), Queue: queue, Failed: true, Detail: detail,
 		})
 	}
 }

@@ -135,7 +135,7 @@ func TestTheWholeWayOfAMessage(t *testing.T) {
 
 	got := s.of(id)
 	require.Equal(t, []string{
-		"outbox: published", "outbox: enqueued once", "inbox: processed", "dlq index: died", "run: in a redrive", "dlq index: died", "audit: dlq redrive",
+		"outbox: enqueued once", "outbox: published", "inbox: processed", "dlq index: died", "run: in a redrive", "dlq index: died", "audit: dlq redrive",
 	}, told(got))
 	require.Equal(t, []string{"processed by mail", "in orders.dlq"}, got.Places)
 	require.Equal(t, []timeline.Letter{{VHost: "/", Queue: "orders", Depth: 1}}, got.Letters)
@@ -177,4 +177,17 @@ func TestAnOutboxThatCannotBeSearched(t *testing.T) {
 	got := s.of("m")
 	require.Equal(t, []string{"outbox: enqueued once"}, told(got))
 	require.Contains(t, got.Unknown[0], "could not be searched to its end")
+}
+
+// What became of a redriven message stands in the run only once somebody has looked; the inbox says it before.
+func TestARedrivenMessageIsWhereItsConsumerSays(t *testing.T) {
+	s := newStage(t)
+	s.exec(`INSERT INTO @.dlq_runs (id, vhost, queue, state, who, reason, filter, rate, ramp, settle)
+		VALUES (gen_random_uuid(), '/', 'orders', 'done', 'ann', '', '{}', 0, '{}', '1 min')`)
+	s.exec(`INSERT INTO @.dlq_run_letters (run, seq, key, message_id, type, class, fingerprint, copies, state, wave)
+		SELECT id, 1, @.inbox_key('m'), 'm', 't', 'c', 'f', 1, 'moved', 1 FROM @.dlq_runs`)
+	require.Contains(t, s.of("m").Places[0], "sent to orders by run")
+	s.exec(`INSERT INTO @.inbox_consumers (name, queue, retention) VALUES ('orders', 'orders', '7 days')`)
+	s.exec(`INSERT INTO @.inbox (consumer, message) SELECT id, @.inbox_key('m') FROM @.inbox_consumers`)
+	require.Equal(t, []string{"processed by orders"}, s.of("m").Places)
 }
