@@ -24,8 +24,9 @@ import (
 const (
 	askTimeout  = 5 * time.Second
 	flowsEvery  = 5 * time.Second // as often as the broker's statistics change
-	groupsEvery = 10 * time.Second
-	slowEvery   = 15 * time.Second
+	groupsEvery = 5               // intervals
+	slowEvery   = 8
+	sagasEvery  = 15 // reads users' tables
 	maxShown    = 50 // runs of the overview
 	maxGroups   = 500
 )
@@ -139,7 +140,7 @@ func (c *Console) ask(ctx context.Context, working *sync.WaitGroup) {
 			return slices.DeleteFunc(runs, func(r deadletter.Run) bool { return ended(r.State) }), err
 		})
 	})
-	every(groupsEvery, func(ctx context.Context) {
+	every(groupsEvery*o.Interval, func(ctx context.Context) {
 		learn(ctx, k, func(f *facts) *fact[groupFacts] { return &f.Groups }, func(ctx context.Context) (g groupFacts, err error) {
 			g.Groups, g.Scanned, err = c.letters.Groups(ctx, deadletter.GroupsRequest{Limit: maxGroups})
 			return g, err
@@ -148,12 +149,12 @@ func (c *Console) ask(ctx context.Context, working *sync.WaitGroup) {
 	every(flowsEvery, func(ctx context.Context) {
 		learn(ctx, k, func(f *facts) *fact[map[string]rabbit.Flow] { return &f.Flows }, c.flows)
 	})
-	every(slowEvery, func(ctx context.Context) {
+	every(slowEvery*o.Interval, func(ctx context.Context) {
 		learn(ctx, k, func(f *facts) *fact[[]policy.Snapshot] { return &f.Circuits }, func(ctx context.Context) ([]policy.Snapshot, error) {
 			return policy.Snapshots(ctx, o.Pool, o.Schema)
 		})
 	})
-	every(sagasEvery, func(ctx context.Context) {
+	every(sagasEvery*o.Interval, func(ctx context.Context) {
 		learn(ctx, k, func(f *facts) *fact[map[string]int] { return &f.Overdue }, c.overdue)
 	})
 	every(o.Interval, func(ctx context.Context) {

@@ -15,8 +15,6 @@ const (
 	sagasLimit = 200
 	// sagasSoon is how long before their limit sagas are listed.
 	sagasSoon = time.Hour
-	// sagasEvery is how often the overview counts those that are overdue: it reads users' tables.
-	sagasEvery = 30 * time.Second
 )
 
 // ruleSagas are the sagas of one rule.
