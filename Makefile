@@ -2,13 +2,13 @@
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint fmt fuzz crash faults guards failover cluster soak test-brokers test-pgbouncer screenshots stack-down clean need-go
+.PHONY: help demo test build lint fmt fuzz crash faults alerts guards failover cluster soak test-brokers test-pgbouncer screenshots stack-down clean need-go
 
 ROUNDS ?= 20
 SOAK ?= 20m
 FUZZCOUNT ?= 50000
 LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
-SCRIPTS := scripts/stack scripts/broker scripts/pgbouncer scripts/cluster scripts/with-stack scripts/browser scripts/need-go scripts/fuzz scripts/e2e scripts/bench .ci/run
+SCRIPTS := scripts/stack scripts/broker scripts/pgbouncer scripts/cluster scripts/with-stack scripts/alerts scripts/browser scripts/need-go scripts/fuzz scripts/e2e scripts/bench .ci/run
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-14s %s\n' "$$target" "$$text"; done
@@ -68,6 +68,9 @@ bench-quick: build ## each benchmark briefly, under two minutes; fails when a ra
 screenshots: need-go ## make the console's pictures in docs/img, by Chromium (installed on Debian or Ubuntu)
 	@scripts/browser install
 	@scripts/with-stack go test ./internal/console -count=1 -run TestScreenshots -screenshots $(CURDIR)/docs/img
+
+alerts: ## check the alert rules and make each fire (promtool, installed on Debian or Ubuntu)
+	@scripts/alerts test
 
 stack-down: ## stop the local stack; its data stay
 	@scripts/stack down

@@ -44,7 +44,6 @@ var (
 	anyName  = regexp.MustCompile("`([A-Za-z0-9/]+)`")
 	command  = regexp.MustCompile("`surefoot ((?:[a-z]+)(?: [a-z]+)?)([^`]*)`")
 	flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
-	metric   = regexp.MustCompile(`surefoot_[a-z_]+`)
 )
 
 func TestEveryTestThatProvesAGuaranteeExists(t *testing.T) {
@@ -105,35 +104,6 @@ func TestEveryCommandAndFlagExists(t *testing.T) {
 		}
 	}
 	require.Greater(t, len(helps), 10, "commands found in the documents")
-}
-
-func TestEveryMetricExists(t *testing.T) {
-	t.Parallel()
-	source := sources(t)
-	for name, text := range documents(t) {
-		for _, found := range metric.FindAllString(text, -1) {
-			if strings.HasPrefix(found, "surefoot_demo") {
-				continue // schemas
-			}
-			require.Contains(t, source, found, "%s names a metric that the code does not have", name)
-		}
-	}
-}
-
-// sources is all code in one text; a metric's name stands in it whole, or its prefix and the rest apart.
-func sources(t *testing.T) string {
-	t.Helper()
-	var all strings.Builder
-	err := filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		all.Write(text)
-		return err
-	})
-	require.NoError(t, err)
-	return all.String()
 }
 
 func TestLocalLinksLeadSomewhere(t *testing.T) {
