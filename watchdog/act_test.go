@@ -76,6 +76,7 @@ func TestExtendedAndSkippedRowsAreLeftAlone(t *testing.T) {
 	require.Equal(t, 2, b.once(w).Cancelled)
 	require.Equal(t, 3, b.count(`SELECT count(*) FROM @.sagas WHERE id IN (1, 2, 5) AND status = 'STOCK_RESERVED' AND changed IS NULL`))
 	require.Zero(t, testutil.ToFloat64(gauge(t, reg, "surefoot_saga_overdue")), "held rows are not overdue")
+	require.InDelta(t, 3, testutil.ToFloat64(gauge(t, reg, "surefoot_watchdog_held")), 0)
 
 	_, err = w.Lift(t.Context(), act("2"))
 	require.NoError(t, err)

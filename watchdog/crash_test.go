@@ -21,6 +21,7 @@ const (
 	faultVar  = "WATCHDOG_TEST_FAULT"
 	schemaVar = "WATCHDOG_TEST_SCHEMA"
 	urlVar    = "WATCHDOG_TEST_DATABASE_URL"
+	actVar    = "WATCHDOG_TEST_CANCEL" // keys of rows to cancel; empty: one cycle
 )
 
 // victim runs one cycle with a fault armed.
@@ -38,8 +39,37 @@ func victim() error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv(actVar) != "" {
+		_, err = w.Cancel(context.Background(), act(strings.Fields(os.Getenv(actVar))...), true)
+		return err
+	}
 	_, err = w.Once(context.Background())
 	return err
+}
+
+// An operator's cancel that is killed in the middle leaves each row either as it was, or changed with its event and its entry in the audit;
+// doing it again does the rest.
+func TestKilledCancelIsDoneAgain(t *testing.T) {
+	for _, point := range []string{"watchdog.after-change", "watchdog.after-enqueue"} {
+		t.Run(point, func(t *testing.T) {
+			b := newBench(t)
+			b.stuck(1, 5)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = append(os.Environ(), faultVar+"="+point+":kill@3", actVar+"=1 2 3 4 5", schemaVar+"="+b.Schema, urlVar+"="+b.URL)
+			out, err := cmd.CombinedOutput()
+			require.Error(t, err, string(out))
+			b.balanced()
+			require.Equal(t, 2, b.count(`SELECT count(*) FROM @.sagas WHERE status = 'CANCELLED'`))
+			require.Equal(t, 2, b.count(`SELECT count(*) FROM @.audit WHERE outcome = 'changed to CANCELLED'`))
+			again, err := b.watchdog().Cancel(t.Context(), act("1", "2", "3", "4", "5"), true)
+			require.NoError(t, err)
+			require.Equal(t, []bool{false, false, true, true, true}, done(again))
+			b.balanced()
+			require.Len(t, b.events(), 5)
+		})
+	}
 }
 
 func TestKilledAtEveryStepCancelsEachSagaOnce(t *testing.T) {

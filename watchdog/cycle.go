@@ -161,7 +161,7 @@ func (w *Watchdog) report(r *compiled, out outcome) {
 
 // measure sets the gauges from the tables, so that they are right whichever replica did the work.
 func (w *Watchdog) measure(ctx context.Context, r *compiled) error {
-	var overdue, failing int64
+	var overdue, failing, held int64
 	var oldest float64
 	if err := w.options.Pool.QueryRow(ctx, r.count, r.Stuck, r.Limit, countLimit, r.Name).Scan(&overdue, &oldest); err != nil {
 		return fmt.Errorf("count overdue rows: %w", err)
@@ -170,8 +170,12 @@ func (w *Watchdog) measure(ctx context.Context, r *compiled) error {
 	if err != nil {
 		return fmt.Errorf("count failing rows: %w", err)
 	}
+	if err := w.options.Pool.QueryRow(ctx, countHeldSQL.In(w.options.Schema), r.Name, countLimit).Scan(&held); err != nil {
+		return fmt.Errorf("count held rows: %w", err)
+	}
 	w.metrics.overdue.WithLabelValues(r.Name).Set(float64(overdue))
 	w.metrics.oldest.WithLabelValues(r.Name).Set(max(oldest, 0))
 	w.metrics.failing.WithLabelValues(r.Name).Set(float64(failing))
+	w.metrics.held.WithLabelValues(r.Name).Set(float64(held))
 	return nil
 }

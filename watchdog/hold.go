@@ -22,6 +22,9 @@ ON CONFLICT (rule, key_hash) DO UPDATE SET
 	dropHoldSQL pg.SQL = `
 DELETE FROM @schema@.watchdog_holds WHERE rule = $1 AND key_hash = sha256(convert_to($2::text, 'UTF8'))`
 
+	countHeldSQL pg.SQL = `
+SELECT count(*) FROM (SELECT FROM @schema@.watchdog_holds WHERE rule = $1 AND until > now() LIMIT $2) AS held`
+
 	// One that has ended is of no use; one that has not goes after a while all the same, for the row may be gone.
 	expireHoldsSQL pg.SQL = `
 DELETE FROM @schema@.watchdog_holds WHERE ctid = ANY (ARRAY(

@@ -6,11 +6,11 @@ import (
 )
 
 type metrics struct {
-	overdue, oldest, failing *prometheus.GaugeVec
-	cancelled, failures      *prometheus.CounterVec
-	errors                   *prometheus.CounterVec
-	seconds                  prometheus.Histogram
-	lastSuccess              prometheus.Gauge
+	overdue, oldest, failing, held *prometheus.GaugeVec
+	cancelled, failures            *prometheus.CounterVec
+	errors                         *prometheus.CounterVec
+	seconds                        prometheus.Histogram
+	lastSuccess                    prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -25,6 +25,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}, rule),
 		failing: make.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "surefoot_watchdog_failing", Help: "Rows recorded as failed and waiting for their next try, counted up to 10000.",
+		}, rule),
+		held: make.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "surefoot_watchdog_held", Help: "Rows that operators have extended or skipped, counted up to 10000.",
 		}, rule),
 		cancelled: make.NewCounterVec(prometheus.CounterOpts{
 			Name: "surefoot_saga_cancelled_total", Help: "Rows changed by the watchdog.",
