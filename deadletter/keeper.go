@@ -144,7 +144,7 @@ func (k *Keeper) drive(ctx context.Context) error {
 			if errors.Is(err, ErrRunOwned) {
 				return
 			}
-			k.d.opts.Logger.Info().Err(err).Str("run", id.String()).Str(telemetry.FieldQueue, run.Queue).Str("state", string(run.State)).
+			k.d.opts.Logger.Info().Err(err).Str(telemetry.FieldRun, id.String()).Str(telemetry.FieldQueue, run.Queue).Str("state", string(run.State)).
 				Int("moved", run.Moved).Int("pending", run.Pending).Msg("went on with a redrive whose process had gone")
 		})
 	}

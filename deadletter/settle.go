@@ -163,7 +163,7 @@ func (s *session) log(t *settlement) {
 	e := s.d.opts.Logger.WithLevel(level).
 		Str(telemetry.FieldEventID, t.id).Str(telemetry.FieldType, t.typ).Str(telemetry.FieldQueue, s.names.work).
 		Int(telemetry.FieldAttempt, t.attempts).Str(telemetry.FieldErrorClass, t.class).
-		Str("run", s.chooser.run).Str("operator", s.request.Who)
+		Str(telemetry.FieldRun, s.chooser.run).Str("who", s.request.Who)
 	if t.requestID != "" {
 		e.Str(telemetry.FieldRequestID, message.Clip(t.requestID, 512))
 	}

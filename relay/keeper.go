@@ -190,7 +190,7 @@ func (k *keeper) start(l lease, begun time.Duration) {
 	o.shard = newShard(k.relay, l, k.fences, k.relay.links[o.link], &o.until)
 	k.owned[l.shard] = o
 	k.relay.enlist(l.shard, o.shard)
-	k.relay.opts.Logger.Info().Int("shard", int(l.shard)).Int64("epoch", l.epoch).Msg("shard taken")
+	k.relay.opts.Logger.Info().Int(telemetry.FieldShard, int(l.shard)).Int64("epoch", l.epoch).Msg("shard taken")
 	k.wg.Go(func() {
 		defer telemetry.FatalOnPanic(k.relay.opts.Logger)
 		o.shard.run(ctx)
@@ -218,7 +218,7 @@ func (k *keeper) end(ctx context.Context, o *owned) {
 	if err := k.leases.release(ctx, o.shard.id, o.epoch); err != nil {
 		k.relay.opts.Logger.Warn().Err(err).Msg("lease not released; it runs out by itself")
 	}
-	k.relay.opts.Logger.Info().Int("shard", int(o.shard.id)).Int64("epoch", o.epoch).Msg("shard released")
+	k.relay.opts.Logger.Info().Int(telemetry.FieldShard, int(o.shard.id)).Int64("epoch", o.epoch).Msg("shard released")
 }
 
 // leave drains all shards at once, releases them, and takes this member off the list. Leases are renewed

@@ -14,6 +14,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 const (
@@ -90,7 +91,7 @@ func newShard(r *Relay, of lease, fences string, l *link, until *atomic.Int64) *
 	id := of.shard
 	return &shard{
 		id: id, epoch: of.epoch, until: until, relay: r, link: l, fence: fences + strconv.Itoa(int(id)),
-		lanes: newLanes(id, r.opts.Exchange, r.opts.limits()), logger: r.opts.Logger.With().Int("shard", int(id)).Logger(),
+		lanes: newLanes(id, r.opts.Exchange, r.opts.limits()), logger: r.opts.Logger.With().Int(telemetry.FieldShard, int(id)).Logger(),
 		status: func(name string, reason error) { r.health.set(part{name, int(id)}, reason) },
 		stop:   make(chan struct{}), sessions: make(chan session, 1), pages: make(chan answer, 1), replies: make(chan settled, 1),
 		done: make(chan func()), requests: make(chan request, requestQueue), handling: map[int64]bool{}, slowFor: slowTimeout,

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 // parkedAtOnce is how many parked rows of a shard are tried at the same time.
@@ -153,7 +155,7 @@ func (s *shard) settleParked(ctx context.Context, r *row) {
 		case err != nil:
 			s.later(time.Now(), func(ctx context.Context) { s.settleParked(ctx, r) })
 		default:
-			s.logger.Info().Str("event_id", r.msg.ID).Msg("parked row published")
+			s.logger.Info().Str(telemetry.FieldEventID, r.msg.ID).Msg("parked row published")
 			s.lanes.unparked(r.parked)
 		}
 	})
@@ -183,7 +185,7 @@ func (s *shard) parkedAs(v verdict, f failure, there bool) {
 	if f.dead {
 		level = zerolog.ErrorLevel
 	}
-	s.logger.WithLevel(level).Err(v.err).Str("event_id", r.msg.ID).Str("type", r.msg.Type).Str("reason", v.reason).Int("attempt", f.attempts).
+	s.logger.WithLevel(level).Err(v.err).Str(telemetry.FieldEventID, r.msg.ID).Str(telemetry.FieldType, r.msg.Type).Str(telemetry.FieldReason, v.reason).Int(telemetry.FieldAttempt, f.attempts).
 		Bool("dead", f.dead).Msg("bad row parked")
 	switch {
 	case r.parked != nil && there:

@@ -89,7 +89,7 @@ func (c *Console) drive(r *http.Request, run deadletter.Run, failures *int) erro
 			_, err = c.letters.StartRun(ctx, request, run.State != deadletter.RunPlanned)
 		}
 		if err != nil && ctx.Err() == nil {
-			c.opts.Logger.Warn().Err(err).Stringer("run", run.ID).Msg("redrive not driven to its end from here")
+			c.opts.Logger.Warn().Err(err).Stringer(telemetry.FieldRun, run.ID).Msg("redrive not driven to its end from here")
 		}
 		done <- err
 	}()
