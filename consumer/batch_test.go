@@ -640,11 +640,11 @@ func TestBatchOptionsNameTheirFaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldOptions{})
 	for text, change := range map[string]func(*consumer.Options){
-		"exactly one of Handler, Plain and Batch": func(o *consumer.Options) { o.Handler = w.effect },
-		"BatchSize is 11; use 1 to Prefetch (10)": func(o *consumer.Options) { o.BatchSize = 11 },
-		"BatchSize is -1":                         func(o *consumer.Options) { o.BatchSize = -1 },
-		"BatchWait is 2m0s":                       func(o *consumer.Options) { o.BatchWait = 2 * time.Minute },
-		"BatchWait is -1s":                        func(o *consumer.Options) { o.BatchWait = -time.Second },
+		"exactly one of Handler, Plain, Remote and Batch": func(o *consumer.Options) { o.Handler = w.effect },
+		"BatchSize is 11; use 1 to Prefetch (10)":         func(o *consumer.Options) { o.BatchSize = 11 },
+		"BatchSize is -1":   func(o *consumer.Options) { o.BatchSize = -1 },
+		"BatchWait is 2m0s": func(o *consumer.Options) { o.BatchWait = 2 * time.Minute },
+		"BatchWait is -1s":  func(o *consumer.Options) { o.BatchWait = -time.Second },
 		// Ten of them late alone would be 20 minutes; late in their batches first they are too late for the broker.
 		"can take 28m0s": func(o *consumer.Options) { o.Timeout, o.Concurrency, o.BatchSize = 4*time.Minute, 2, 3 },
 	} {

@@ -30,7 +30,8 @@ type Consumer struct {
 	metrics *metrics
 	health  *health
 	inbox   *inbox
-	handle  Handler // of one message in a transaction
+	handle  Handler       // of one message in a transaction
+	remote  RemoteHandler // of one message without; nil: there is a transaction
 	mover   *mover
 	pauses  *pauseWatch
 	index   *indexer
@@ -78,6 +79,7 @@ func New(o Options) (*Consumer, error) {
 	c := &Consumer{
 		opts: o, log: log, metrics: m, health: h,
 		handle:          o.single(),
+		remote:          o.remote(),
 		management:      management,
 		inbox:           newInbox(o.Pool, o.Schema),
 		mover:           newMover(o.connection("consumer-publish", log), h),

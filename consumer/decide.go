@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
@@ -108,6 +109,30 @@ func judge(class resilience.Class, err error, attempts, maxAttempts int) verdict
 		v.action = actDead
 	}
 	return v
+}
+
+// patience is an error that knows how often a message is worth another try after failures like it, whatever MaxAttempts says.
+type patience interface {
+	error
+	// GiveUp looks at the failures before this one, oldest first, and says that there should be no further try.
+	GiveUp(earlier []message.Attempt) bool
+}
+
+// after ends the tries of a message early when its error says so.
+func (v verdict) after(err error, j *job) verdict {
+	if v.action != actRetry {
+		return v
+	}
+	if limited, ok := errors.AsType[patience](err); ok && limited.GiveUp(failuresOf(j)) {
+		v.action = actDead
+	}
+	return v
+}
+
+// failuresOf are those since the message was redriven, as far as its record goes back.
+func failuresOf(j *job) []message.Attempt {
+	log := message.FailureOf(j.delivery.Headers).Log
+	return log[max(0, len(log)-j.msg.Attempts):]
 }
 
 // tierFor picks the queue of a retry: the first that waits long enough for what was asked, else the ladder's step

@@ -4,8 +4,8 @@
 // Guarantees (docs/guarantees.md G3, G4, G5, G9, G10):
 //   - The inbox row, a [Handler]'s writes and the events that it enqueues are one transaction, committed before the
 //     acknowledgement. A second delivery, also one that is in flight in another replica, waits for that row and is
-//     acknowledged as a duplicate, for InboxRetention. A [PlainHandler] has no such transaction: its row is written
-//     after it has returned, and a crash in between runs it again.
+//     acknowledged as a duplicate, for InboxRetention. A [PlainHandler] and a [RemoteHandler] have no such
+//     transaction: the row, with a RemoteHandler's events, is written after it has returned, and a crash in between runs it again.
 //   - A message that moves (retry tier, dead-letter queue) is published mandatory and confirmed before the original is
 //     acknowledged. While that does not succeed the original stays where it is, and readiness says so. A crash between
 //     the confirmed copy and the acknowledgement leaves two copies: x-attempts may then be one off per crash, and the

@@ -25,6 +25,13 @@ type Handler func(ctx context.Context, tx pgx.Tx, m message.Message) error
 // returned nil: a crash in between runs it again, so it is at-least-once and must be idempotent.
 type PlainHandler func(ctx context.Context, m message.Message) error
 
+// RemoteHandler handles a message whose effects are in another process or service, and returns the events that it caused. No
+// transaction is open while it runs. Afterwards the events go into the outbox in the one that writes the inbox row: they are emitted
+// once, together with the record that the message is done, and not at all with an error. Like a [PlainHandler] it is
+// at-least-once, so whoever does the work must know a message's ID again; of two runs whose answers come at the same time the events
+// of one are emitted. An event that the outbox refuses makes the message a dead letter.
+type RemoteHandler func(ctx context.Context, m message.Message) ([]message.Message, error)
+
 // Middleware wraps a handler, for example to log or to measure.
 type Middleware func(Handler) Handler
 

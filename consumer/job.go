@@ -29,12 +29,13 @@ type job struct {
 	key      uuid.UUID
 	suspect  bool
 	received time.Time
-	early    time.Time // not to be handled before
-	expires  time.Time // by the database's clock; zero: never
-	tried    time.Time // when it last began, zero: never
-	effect   bool      // a plain handler has done its work; only the inbox row is missing
-	renew    bool      // held for too long: put off instead of run
-	single   bool      // ran in a batch that failed or was held: not in a batch again
+	early    time.Time         // not to be handled before
+	expires  time.Time         // by the database's clock; zero: never
+	tried    time.Time         // when it last began, zero: never
+	effect   bool              // a handler without transaction has done its work; only the record of it is missing
+	renew    bool              // held for too long: put off instead of run
+	events   []message.Message // that it returned, to be enqueued with that record
+	single   bool              // ran in a batch that failed or was held: not in a batch again
 }
 
 // outcome is what became of a job's run: actDrop, actAck, actReturn, actHold, actSingly or actDiscarded.

@@ -100,7 +100,7 @@ func TestOptionsNameEveryFault(t *testing.T) {
 	_, err = consumer.New(good)
 	require.NoError(t, err)
 	_, err = consumer.New(consumer.Options{})
-	for _, fault := range []string{"Queue is empty", "exactly one of Handler, Plain and Batch", "Pool is nil", "AMQP URL is empty"} {
+	for _, fault := range []string{"Queue is empty", "exactly one of Handler, Plain, Remote and Batch", "Pool is nil", "AMQP URL is empty"} {
 		require.ErrorContains(t, err, fault)
 	}
 	for text, break_ := range map[string]func(*consumer.Options){

@@ -43,10 +43,12 @@ type Options struct {
 	Queue string
 	// Name under which the inbox remembers messages; all replicas share it. Default: Queue.
 	Name string
-	// Handler handles messages in a transaction. Exactly one of Handler, Plain and Batch is required.
+	// Handler handles messages in a transaction. Exactly one of Handler, Plain, Remote and Batch is required.
 	Handler Handler
 	// Plain handles messages without a transaction.
 	Plain PlainHandler
+	// Remote handles messages without a transaction, and returns events.
+	Remote RemoteHandler
 	// Batch handles several messages in one transaction.
 	Batch BatchHandler
 	// BatchSize is the most messages that Batch gets, at most Prefetch. A Prefetch of several times that lets one batch
@@ -169,7 +171,7 @@ func (o Options) validate() error {
 		}
 	}
 	fault(o.Queue == "", "Queue is empty; name the queue to consume from")
-	fault(!o.oneHandler(), "set exactly one of Handler, Plain and Batch")
+	fault(!o.oneHandler(), "set exactly one of Handler, Plain, Remote and Batch")
 	fault(o.Batch != nil && (o.BatchSize < 1 || o.BatchSize > o.Prefetch), "BatchSize is %d; use 1 to Prefetch (%d)", o.BatchSize, o.Prefetch)
 	fault(o.BatchWait < 0 || o.BatchWait > time.Minute, "BatchWait is %s; use up to 1m", o.BatchWait)
 	fault(o.Pool == nil, "Pool is nil; the inbox needs a database")
@@ -187,7 +189,7 @@ func (o Options) validate() error {
 
 func (o Options) oneHandler() bool {
 	n := 0
-	for _, set := range []bool{o.Handler != nil, o.Plain != nil, o.Batch != nil} {
+	for _, set := range []bool{o.Handler != nil, o.Plain != nil, o.Remote != nil, o.Batch != nil} {
 		if set {
 			n++
 		}

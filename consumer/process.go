@@ -116,10 +116,10 @@ func (c *Consumer) clock() time.Time {
 	return now
 }
 
-// done is the end of a message that was handled, now or before. A plain handler's mark is cleared here; a
+// done is the end of a message that was handled, now or before. The mark of a handler without transaction is cleared here; a
 // transaction has done that itself.
 func (c *Consumer) done(j *job, result string) outcome {
-	if result == "duplicate" || c.opts.Plain != nil {
+	if result == "duplicate" || c.remote != nil {
 		c.cleared(j, true)
 	}
 	if err := c.opts.step("after-commit"); err != nil {
@@ -150,7 +150,7 @@ func (c *Consumer) cleared(j *job, moved bool) {
 
 // fail decides about a failure and carries the decision out.
 func (c *Consumer) fail(j *job, class resilience.Class, crashes int, err error) outcome {
-	v := judge(class, err, j.msg.Attempts+crashes, c.opts.MaxAttempts)
+	v := judge(class, err, j.msg.Attempts+crashes, c.opts.MaxAttempts).after(err, j)
 	switch v.action {
 	case actReturn:
 		c.metrics.settled(j.msg.Type, "returned")

@@ -12,6 +12,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/outbox"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
@@ -75,8 +76,8 @@ func (c *Consumer) tries(ctx context.Context, j *job) error {
 
 // once runs the handler once. errDuplicate says that there was nothing to do.
 func (c *Consumer) once(ctx context.Context, j *job) error {
-	if c.opts.Plain != nil {
-		return c.plain(ctx, j)
+	if c.remote != nil {
+		return c.without(ctx, j)
 	}
 	return c.inbox.inTx(ctx, j.inboxKey(), func(tx pgx.Tx) error {
 		if err := c.call(ctx, tx, func() error { return c.handle(ctx, tx, j.msg.Clone()) }); err != nil {
@@ -91,25 +92,49 @@ func (c *Consumer) once(ctx context.Context, j *job) error {
 	})
 }
 
-// plain runs a handler that has no transaction, and writes the inbox row afterwards. Should only the row fail, the
-// next try writes the row alone.
-func (c *Consumer) plain(ctx context.Context, j *job) error {
+// without runs a handler that has no transaction, and records afterwards that the message is done. Should only that fail, the
+// next try does that alone.
+func (c *Consumer) without(ctx context.Context, j *job) error {
 	if !j.effect {
-		if err := c.plainOnce(ctx, j); err != nil {
+		if err := c.withoutOnce(ctx, j); err != nil {
 			return err
 		}
 		j.effect = true
 	}
-	if j.inboxKey() == nil {
+	if j.inboxKey() == nil && len(j.events) == 0 {
 		return nil
 	}
 	if err := c.opts.step("before-commit"); err != nil {
 		return err
 	}
-	return c.inbox.remember(ctx, j.key)
+	if len(j.events) == 0 {
+		return c.inbox.remember(ctx, j.key)
+	}
+	return c.emit(ctx, j)
 }
 
-func (c *Consumer) plainOnce(ctx context.Context, j *job) error {
+// emit enqueues a handler's events together with the inbox row. When the row is there already, another run has emitted its own, or
+// this one has, and the answer to its commit was lost.
+func (c *Consumer) emit(ctx context.Context, j *job) error {
+	ctx = message.NewContext(ctx, j.msg)
+	return c.inbox.inTx(ctx, j.inboxKey(), func(tx pgx.Tx) error {
+		err := outbox.Enqueue(ctx, tx, j.events...)
+		if _, refused := errors.AsType[*message.InvalidError](err); refused {
+			return Permanent(err)
+		}
+		return err
+	})
+}
+
+// remote is the handler that has no transaction; nil when there is none.
+func (o Options) remote() RemoteHandler {
+	if o.Plain == nil {
+		return o.Remote
+	}
+	return func(ctx context.Context, m message.Message) ([]message.Message, error) { return nil, o.Plain(ctx, m) }
+}
+
+func (c *Consumer) withoutOnce(ctx context.Context, j *job) error {
 	if j.inboxKey() != nil {
 		known, err := c.inbox.knows(ctx, j.key)
 		if err != nil {
@@ -119,9 +144,10 @@ func (c *Consumer) plainOnce(ctx context.Context, j *job) error {
 			return errDuplicate
 		}
 	}
-	return c.opts.guard(ctx, func() error {
+	return c.opts.guard(ctx, func() (err error) {
 		m := j.msg.Clone()
-		return c.opts.Plain(message.NewContext(ctx, m), m)
+		j.events, err = c.remote(message.NewContext(ctx, m), m)
+		return err
 	})
 }
 
@@ -153,4 +179,7 @@ func (o Options) examine(ctx context.Context, err error) {
 	_ = failureOf(err, o.classOf(ctx, err), o)
 	_, _ = resilience.DelayOf(err)
 	_ = errors.Is(err, errDuplicate)
+	if limited, ok := errors.AsType[patience](err); ok {
+		_ = limited.GiveUp(nil)
+	}
 }

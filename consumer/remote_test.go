@@ -1,0 +1,127 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/consumer"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/message"
+)
+
+// remote are the options of a consumer whose handler returns events.
+func (w *world) remote(handler consumer.RemoteHandler) consumer.Options {
+	o := w.options(w.effect)
+	o.Handler, o.Remote = nil, handler
+	return o
+}
+
+// emitted are the events in the outbox: type, causation, correlation.
+func (w *world) emitted() (rows [][]string) {
+	w.t.Helper()
+	found, err := w.db.Pool.Query(w.t.Context(), `SELECT ARRAY[type, causation_id, correlation_id] FROM `+w.db.Schema+`.outbox ORDER BY id`)
+	require.NoError(w.t, err)
+	rows, err = pgx.CollectRows(found, pgx.RowTo[[]string])
+	require.NoError(w.t, err)
+	return rows
+}
+
+func (w *world) handled() (n int) {
+	w.t.Helper()
+	require.NoError(w.t, w.db.Pool.QueryRow(w.t.Context(), `SELECT count(*) FROM `+w.db.Schema+`.inbox`).Scan(&n))
+	return n
+}
+
+func TestEventsOfARemoteHandlerAreEmittedOnceWhenItIsDone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	var runs atomic.Int32
+	w.start(w.remote(func(ctx context.Context, m message.Message) ([]message.Message, error) {
+		var open int
+		err := w.db.Pool.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%`+w.db.Schema+`%'`).Scan(&open)
+		if err != nil || open > 0 {
+			return nil, consumer.Permanent(errors.Join(err, errors.New("a transaction is open")))
+		}
+		events := []message.Message{{Type: "mail.sent", Payload: []byte(`1`)}, {Type: "mail.billed", Payload: []byte(`2`), CorrelationID: "own"}}
+		if runs.Add(1) == 1 {
+			return events, errors.New("failed after all")
+		}
+		return events, nil
+	}))
+	w.publish("m1")
+	testkit.Eventually(t, soon, "the record", func() bool { return w.handled() == 1 })
+	w.publish("m1")
+	w.awaitEmpty("q.retry", "q.dlq")
+	require.Equal(t, int32(2), runs.Load())
+	require.Equal(t, [][]string{{"mail.sent", "m1", "m1"}, {"mail.billed", "m1", "own"}}, w.emitted())
+}
+
+func TestAnEventThatTheOutboxRefusesEmitsNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.start(w.remote(func(context.Context, message.Message) ([]message.Message, error) {
+		return []message.Message{{Type: "mail.sent", Payload: []byte(`1`)}, {Payload: []byte(`2`)}}, nil
+	}))
+	w.publish("m1")
+	failure := message.FailureOf(w.get("q.dlq").Headers)
+	require.Equal(t, "permanent", failure.Class)
+	require.Contains(t, failure.Message, "Type is empty")
+	require.Empty(t, w.emitted())
+	require.Zero(t, w.handled())
+}
+
+// Two replicas may run a message at a time, when one has lost its connection: one of them records it.
+func TestEventsOfARunThatSomebodyElseHasRecordedAreDropped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.start(w.remote(func(ctx context.Context, m message.Message) ([]message.Message, error) {
+		_, err := w.db.Pool.Exec(ctx, `INSERT INTO `+w.db.Schema+`.inbox (consumer, message) SELECT id, `+w.db.Schema+`.inbox_key($1) FROM `+w.db.Schema+`.inbox_consumers`, m.ID)
+		return []message.Message{{Type: "mail.sent", Payload: []byte(`1`)}}, err
+	}))
+	w.publish("m1")
+	testkit.Eventually(t, soon, "the record", func() bool { return w.handled() == 1 })
+	w.awaitEmpty("q.retry", "q.dlq")
+	require.Empty(t, w.emitted())
+}
+
+// impatientError gives up after a second failure of its kind.
+type impatientError struct{}
+
+func (impatientError) Error() string       { return "odd" }
+func (impatientError) FailureType() string { return "odd" }
+
+func (impatientError) GiveUp(earlier []message.Attempt) bool {
+	for _, a := range earlier {
+		if a.Type == "odd" {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAnErrorMayGiveUpBeforeTheAttemptsAreUsedUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	o := w.remote(func(_ context.Context, m message.Message) ([]message.Message, error) {
+		if m.Attempts == 0 {
+			return nil, errors.New("something else")
+		}
+		return nil, impatientError{}
+	})
+	o.MaxAttempts = 9
+	w.start(o)
+	w.publish("m1")
+	dead := w.get("q.dlq")
+	require.Equal(t, 3, message.Attempts(dead.Headers), "another failure, and two of this kind")
+
+	// After a redrive the message begins anew, with the record of what was before.
+	delete(dead.Headers, message.HeaderAttempts)
+	w.send(amqp.Publishing{MessageId: "m1", Type: "order.created", Headers: dead.Headers})
+	require.Equal(t, 3, message.Attempts(w.get("q.dlq").Headers))
+}
