@@ -11,13 +11,16 @@ import (
 )
 
 const (
-	// Without a join: that took minutes over fresh rows.
+	// Without a join to the letters: that took minutes over fresh rows.
 	liveRunsSQL pg.SQL = `
 SELECT id, state FROM @schema@.dlq_runs WHERE vhost = $1 AND queue = $2 AND state IN ('running', 'paused', 'stopped') AND id <> $3 ORDER BY created_at`
 
 	leftToRunsSQL pg.SQL = `SELECT key FROM @schema@.dlq_run_letters WHERE run = $1 AND state = 'ineligible' AND reason = $2`
 
-	heldKeysSQL pg.SQL = `SELECT key FROM @schema@.dlq_run_letters WHERE run = $1 AND state <> 'ineligible' AND ($2::uuid[] IS NULL OR key = ANY($2))`
+	allHeldSQL pg.SQL = `SELECT key, run FROM @schema@.dlq_run_letters WHERE run = ANY($1) AND state <> 'ineligible'`
+
+	// someHeldSQL goes by the keys; by the run it would read all of that for each batch.
+	someHeldSQL pg.SQL = `SELECT key, run FROM @schema@.dlq_run_letters WHERE key = ANY($1) AND state <> 'ineligible'`
 )
 
 // Holding is a live run that has messages which an operation was asked for: until it is done or cancelled they are its own, also while it is
@@ -98,14 +101,26 @@ func (d *DeadLetters) holdings(ctx context.Context, db querier, queue string, bu
 	h := &holdings{of: map[uuid.UUID]int{}}
 	rows, _ := db.Query(ctx, liveRunsSQL.In(d.opts.Schema), d.vhost(), queue, but)
 	var run Holding
-	_, err := pgx.ForEachRow(rows, []any{&run.Run, &run.State}, func() error { h.runs = append(h.runs, run); return nil })
-	for i := range h.runs {
-		if err != nil {
-			break
+	var ids []uuid.UUID
+	at := map[uuid.UUID]int{}
+	_, err := pgx.ForEachRow(rows, []any{&run.Run, &run.State}, func() error {
+		at[run.Run] = len(h.runs)
+		h.runs, ids = append(h.runs, run), append(ids, run.Run)
+		return nil
+	})
+	if err == nil && len(h.runs) > 0 {
+		sql, of := allHeldSQL, ids
+		if keys != nil {
+			sql, of = someHeldSQL, keys
 		}
-		var key uuid.UUID
-		rows, _ := db.Query(ctx, heldKeysSQL.In(d.opts.Schema), h.runs[i].Run, keys)
-		_, err = pgx.ForEachRow(rows, []any{&key}, func() error { h.of[key] = i; return nil })
+		var key, has uuid.UUID
+		rows, _ := db.Query(ctx, sql.In(d.opts.Schema), of)
+		_, err = pgx.ForEachRow(rows, []any{&key, &has}, func() error {
+			if i, live := at[has]; live {
+				h.of[key] = i
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up what runs have: %w", err)
