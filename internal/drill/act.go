@@ -32,7 +32,7 @@ type ActOptions struct {
 // says.
 func Act(ctx context.Context, o ActOptions) error {
 	role := map[string]func(context.Context, ActOptions) error{
-		roleTill: actTill,
+		roleTill: actTill, roleWorker: actWorker, roleCareless: actCareless, roleHoarder: actHoarder,
 	}[o.Name]
 	if role == nil {
 		return fmt.Errorf("there is no role %q", o.Name)

@@ -54,8 +54,8 @@ func All() []Drill {
 		retryStorm(), rateLimit(), politeClient(), circuitBreaker(), bulkhead(), timeout(),
 		paymentFallback(), budget(), tenantBulkhead(),
 		dualWrite(), competingRelays(), leaseExpiry(), poisonOutbox(),
-		transient503(), poisonMessage(), deadlock(), retriesExhausted(), duplicateDelivery(), redrive(), latePayment(),
-		paymentTimeout(), reservationReconcile(), badConfig(),
+		transient503(), poisonMessage(), deadlock(), retriesExhausted(), duplicateDelivery(), redrive(), latePayment(), slowConsumer(),
+		paymentTimeout(), reservationReconcile(), brokerOutage(), sigterm(), kill9(), badConfig(),
 	}
 }
 

@@ -36,8 +36,8 @@ func retriesExhausted() Drill {
 	}
 }
 
-// away is a service that always answers 503.
-func (s *stage) away(ctx context.Context) (call func(ctx context.Context) error, asked *meter, err error) {
+// unavailable is a service that always answers 503.
+func (s *stage) unavailable(ctx context.Context) (call func(ctx context.Context) error, asked *meter, err error) {
 	asked = &meter{}
 	url, err := s.serve(ctx, asked.wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })))
 	client := s.naive()
@@ -55,7 +55,7 @@ func exhaustedNaive(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	call, asked, err := s.away(ctx)
+	call, asked, err := s.unavailable(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func exhaustedNaive(ctx context.Context, s *stage) error {
 }
 
 func exhausted(ctx context.Context, s *stage) error {
-	call, asked, err := s.away(ctx)
+	call, asked, err := s.unavailable(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,143 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/surefoot-mq/surefoot/internal/pause"
+	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/outbox"
+)
+
+// load commits messages at a steady rate, each in a transaction with a row that tells of it.
+type load struct {
+	stage *stage
+	box   *outbox.Outbox
+	kind  func(n int) string
+	n     int
+	stop  func() error
+}
+
+// load begins one that goes on until its stop is called.
+func (s *stage) load(ctx context.Context, every time.Duration, kind func(n int) string) (*load, error) {
+	box, err := outbox.New(outbox.Options{Schema: s.schema})
+	if err != nil {
+		return nil, err
+	}
+	l := &load{stage: s, box: box, kind: kind}
+	l.stop = s.background(ctx, func(ctx context.Context) error {
+		for pause.For(ctx, every) {
+			if err := l.one(context.WithoutCancel(ctx)); err != nil {
+				return fmt.Errorf("load: %w", err)
+			}
+		}
+		return nil
+	})
+	return l, nil
+}
+
+// one commits one message: of one of a few keys.
+func (l *load) one(ctx context.Context) error {
+	m := newEvent("drill.job", fmt.Sprintf("key-%d", l.n%8), job{Kind: l.kind(l.n)})
+	l.n++
+	return l.stage.send(ctx, l.box, m)
+}
+
+// send commits a message and writes down that it did.
+func (s *stage) send(ctx context.Context, box *outbox.Outbox, m message.Message) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, sentAdd.In(s.schema), m.ID)
+		_, failed := box.Enqueue(ctx, tx, m)
+		return errors.Join(err, failed)
+	})
+}
+
+// kept is a process that is started again whenever it ends, as a service manager would.
+type kept struct {
+	stage  *stage
+	name   string
+	launch launch
+
+	mu     sync.Mutex
+	now    *process
+	fault  string // armed at the next start, once
+	ended  bool
+	starts int
+	done   chan struct{}
+}
+
+// keep runs a process until the arm ends, or stop.
+func (s *stage) keep(ctx context.Context, name string, l launch) (*kept, error) {
+	k := &kept{stage: s, name: name, launch: l, done: make(chan struct{})}
+	first, err := k.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(k.done)
+		for p := first; p != nil; {
+			<-p.ended
+			if p, err = k.start(ctx); err != nil {
+				return
+			}
+		}
+	}()
+	s.onClose(func(context.Context) error { k.kill(); return nil })
+	return k, nil
+}
+
+// start returns nil when the process is to stay down.
+func (k *kept) start(ctx context.Context) (*process, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended || ctx.Err() != nil {
+		return nil, nil
+	}
+	l := k.launch
+	if k.fault != "" {
+		l.env = append(append([]string{}, l.env...), "SUREFOOT_FAULT="+k.fault)
+		k.fault = ""
+	}
+	p, err := k.stage.start(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	k.now = p
+	k.starts++
+	return p, nil
+}
+
+// crash kills the process; the next one kills itself at the fault, if one is given.
+func (k *kept) crash(fault string) {
+	k.mu.Lock()
+	k.fault = fault
+	p := k.now
+	k.mu.Unlock()
+	p.kill()
+}
+
+// restarts is how often it was started again.
+func (k *kept) restarts() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.starts - 1
+}
+
+// end keeps it from being started again, and returns the last process.
+func (k *kept) end() *process {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended = true
+	return k.now
+}
+
+// kill ends it for good.
+func (k *kept) kill() {
+	k.end().kill()
+	<-k.done
+}
