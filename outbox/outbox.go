@@ -276,10 +276,14 @@ func (r *rows) args(o Options) []any {
 	}
 }
 
-// first are the arguments of the function for a single message.
+// first are the arguments of the function for a single message. NULL for once says that it was checked.
 func (r *rows) first(o Options) []any {
+	var once *bool
+	if o.Once {
+		once = &o.Once
+	}
 	return []any{
 		r.types[0], r.payloads[0], r.keys[0], r.ids[0], r.headers[0], r.exchanges[0], r.routingKeys[0], r.contentTypes[0],
-		r.occurred[0], r.sources[0], r.correlations[0], r.causations[0], r.requests[0], r.parents[0], r.states[0], o.Once, o.LockKeys,
+		r.occurred[0], r.sources[0], r.correlations[0], r.causations[0], r.requests[0], r.parents[0], r.states[0], once, o.LockKeys,
 	}
 }
