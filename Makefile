@@ -42,7 +42,7 @@ test-brokers: need-go ## run all tests against RabbitMQ 3.10, 4.0 and 4.3 (as ro
 	  scripts/broker with $$generation go test -count=1 -timeout 30m ./... && scripts/broker down $$generation || exit 1; done
 
 test-pgbouncer: need-go ## run the tests of what uses PostgreSQL through PgBouncer in transaction mode (installed on Debian or Ubuntu)
-	@scripts/with-stack scripts/pgbouncer with go test -count=1 -timeout 30m ./internal/pg ./outbox ./relay ./consumer ./watchdog ./deadletter ./resilience/idempotency
+	@scripts/with-stack scripts/pgbouncer with go test -count=1 -timeout 30m ./internal/pg ./outbox ./relay ./consumer ./watchdog ./reconcile ./deadletter ./resilience/idempotency
 
 faults: need-go ## restart, kill, block and cut the services under load, and account for every message
 	@scripts/with-stack go test -tags crash ./internal/crash -count=1 -timeout 20m -parallel 2 -skip 'TestCrash|TestFailover|TestRestore|TestCluster|TestSoak'

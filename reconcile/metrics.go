@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
@@ -11,6 +13,19 @@ type metrics struct {
 	mismatches, checks, errors   *prometheus.CounterVec
 	seconds                      *prometheus.HistogramVec
 	bytes                        prometheus.Gauge
+}
+
+// begin makes the series of a rule, so that the first of anything counts as a rise.
+func (m *metrics) begin(rule Rule, interval time.Duration) {
+	m.interval.WithLabelValues(rule.Name).Set(interval.Seconds())
+	m.lastSuccess.WithLabelValues(rule.Name)
+	m.errors.WithLabelValues(rule.Name)
+	for answer := range rule.Answers {
+		m.mismatches.WithLabelValues(rule.Name, answer)
+	}
+	for _, result := range []string{resultMended, resultKept, resultUnanswered, resultLost, resultFailed} {
+		m.checks.WithLabelValues(rule.Name, result)
+	}
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {

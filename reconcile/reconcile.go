@@ -39,8 +39,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	work, release := r.drainContext(ctx)
 	defer release()
 	for _, rule := range r.options.Rules { // before anything can fail: whoever waits for the first run must see that there was none
-		r.metrics.interval.WithLabelValues(rule.Name).Set(r.options.interval(rule).Seconds())
-		r.metrics.lastSuccess.WithLabelValues(rule.Name).Add(0)
+		r.metrics.begin(rule, r.options.interval(rule))
 	}
 	if started, err := r.start(ctx); err != nil || !started {
 		return err
