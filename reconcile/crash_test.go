@@ -13,6 +13,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/reconcile"
 )
 
@@ -40,6 +41,39 @@ func victim() error {
 	}
 	_, err = r.Once(context.Background())
 	return err
+}
+
+// Two replicas work side by side, and one is killed in the middle: what it had not finished is the other's after the lease, and nothing is
+// done twice.
+func TestAReplicaIsKilledBesideAnother(t *testing.T) {
+	b := newBench(t)
+	const suspects = 200
+	b.reserve(1, suspects, "CANCELLED")
+	victim := exec.CommandContext(t.Context(), os.Args[0])
+	victim.Env = append(os.Environ(), faultVar+"=reconcile.after-change:kill@7", schemaVar+"="+b.Schema, urlVar+"="+b.URL)
+	var out strings.Builder
+	victim.Stdout, victim.Stderr = &out, &out
+	require.NoError(t, victim.Start())
+	// It has begun, and holds a claim.
+	testkit.Eventually(t, patience, "the victim's first claim", func() bool { return one[int](b, `SELECT count(*) FROM @.reconcile_suspects`) > 0 })
+	var asked counter
+	o := b.options(b.asking(asked.answering("CANCELLED")))
+	o.Batch = 5
+	other := b.once(b.made(o))
+	require.Error(t, victim.Wait())
+	status, ok := victim.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	require.Equal(t, syscall.SIGKILL, status.Signal(), out.String())
+	b.balanced()
+	for key, times := range asked.asked {
+		require.Equal(t, 1, times, key)
+	}
+	left := suspects - one[int](b, `SELECT count(*) FROM @.outbox`)
+	require.Positive(t, left, "what the victim had claimed is nobody else's yet: %+v", other)
+	b.exec(`UPDATE @.reconcile_suspects SET next_check = now() - interval '1 s' WHERE resolved_at IS NULL`)
+	require.Equal(t, left, b.once(b.reconciler(b.rule())).Mismatches)
+	b.balanced()
+	require.Equal(t, suspects, one[int](b, `SELECT count(DISTINCT message_id) FROM @.outbox`))
 }
 
 // A replica is killed at a step; another one, which works beside it and after it, finishes: each is mended once.
