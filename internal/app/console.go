@@ -25,6 +25,7 @@ func consoleRole() Role {
 				return nil, err
 			}
 			options.Ready = d.Ready
+			options.Listening = func(addr string) { d.Logger.Info().Str("addr", addr).Msg("console is served") }
 			return console.New(options)
 		},
 	}
