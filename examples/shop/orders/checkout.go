@@ -64,8 +64,10 @@ UPDATE @schema@.orders SET status = 'STOCK_RESERVED', reserved_until = $2, statu
 
 	answeredSQL store.SQL = `UPDATE @schema@.orders SET answered_at = now() WHERE id = $1 AND answered_at IS NULL`
 
-	// Only while nothing is known of it anywhere.
-	undoSQL store.SQL = `DELETE FROM @schema@.orders WHERE id = $1 AND status = 'PENDING' AND checkout = 'sync'`
+	// Only while nothing is known of it anywhere, and nobody recovers it.
+	undoSQL store.SQL = `
+DELETE FROM @schema@.orders AS o WHERE id = $1 AND status = 'PENDING' AND checkout = 'sync'
+    AND NOT EXISTS (SELECT FROM @schema@.recovery_cases AS c WHERE c.order_id = o.id)`
 )
 
 // querier is a pool or a transaction.

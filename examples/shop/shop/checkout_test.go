@@ -135,6 +135,7 @@ func TestASyncCheckoutIsAcceptedInItsAnswer(t *testing.T) {
 	attempts := trace["attempts"].([]any)
 	require.Len(t, attempts, 2)
 	require.Equal(t, "authorise", attempts[0].(map[string]any)["operation"])
+	require.Zero(t, tl.count(`SELECT count(*) FROM `+tl.Schema+`.outbox WHERE type IN ('order.created', 'stock.reserved')`), "nothing asks for it a second time")
 	tl.run()
 	require.Equal(t, "COMMITTED", tl.ends(orders.StatusConfirmed, "").Reservation)
 	require.Empty(t, tl.failed)
@@ -468,7 +469,7 @@ func TestANoisyTenantLeavesRoomForAQuietOne(t *testing.T) {
 func TestOrdersEndWhenTheInventoryIsBack(t *testing.T) {
 	tl := newTill(t, func(l *shop.Limits) {
 		l.Inventory.Deadline, l.Inventory.Timeout, l.Inventory.Retry.Attempts = 250*time.Millisecond, 200*time.Millisecond, 1
-		l.Inventory.Breaker = resilience.Breaker{Failures: 3, Consecutive: true, Open: 300 * time.Millisecond, Probes: 2}
+		l.Inventory.Breaker = resilience.Breaker{Failures: 3, Consecutive: true, Open: 1500 * time.Millisecond, Probes: 2}
 	})
 	tl.gate.close()
 	for i := range 3 {

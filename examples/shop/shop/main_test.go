@@ -33,7 +33,9 @@ type bench struct {
 	shop      *shop.Shop
 	simulator *provider.Simulator
 	client    *provider.Client
-	roles     []shop.Role
+	// providerURL is where the simulator listens.
+	providerURL string
+	roles       []shop.Role
 
 	waiting []delivery
 	failed  []delivery
@@ -51,6 +53,7 @@ func newBench(t *testing.T, change ...func(*shop.Options)) *bench {
 	b := &bench{DB: testkit.Database(t), t: t, simulator: provider.NewSimulator()}
 	server := httptest.NewServer(b.simulator)
 	t.Cleanup(func() { _ = b.simulator.SetRules(); server.CloseClientConnections(); server.Close() })
+	b.providerURL = server.URL
 	var err error
 	b.client, err = provider.NewClient(provider.ClientOptions{URL: server.URL, Timeout: 300 * time.Millisecond})
 	require.NoError(t, err)
