@@ -57,7 +57,7 @@ func TestAReplicaIsKilledBesideAnother(t *testing.T) {
 	// It has begun, and holds a claim.
 	testkit.Eventually(t, patience, "the victim's first claim", func() bool { return one[int](b, `SELECT count(*) FROM @.reconcile_suspects`) > 0 })
 	var asked counter
-	o := b.options(b.asking(asked.answering("CANCELLED")))
+	o := b.options(b.asking(asked.cancelled))
 	o.Batch = 5
 	other := b.once(b.made(o))
 	require.Error(t, victim.Wait())

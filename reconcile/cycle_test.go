@@ -177,7 +177,7 @@ func TestReplicasShareTheWork(t *testing.T) {
 	var wg sync.WaitGroup
 	results := make([]reconcile.Result, 2)
 	for i := range results {
-		o := b.options(b.asking(asked.answering("CANCELLED")))
+		o := b.options(b.asking(asked.cancelled))
 		o.Batch = 10
 		r := b.made(o)
 		wg.Go(func() {
@@ -211,7 +211,7 @@ func TestOfTwoThatFindASuspectOneClaimsIt(t *testing.T) {
 	var asked counter
 	var wg sync.WaitGroup
 	for range 2 {
-		rule := b.asking(asked.answering("CANCELLED"))
+		rule := b.asking(asked.cancelled)
 		rule.Suspects, rule.Age, rule.Columns = nil, 0, nil
 		rule.Query = b.in(`SELECT id AS key, status, since, pg_advisory_xact_lock_shared(4711, hashtext('` + b.Schema + `'))::text AS locked
 			FROM @.reservations WHERE status = 'ACTIVE'`)
@@ -247,7 +247,7 @@ func TestAClaimIsOneReplicas(t *testing.T) {
 	}()
 	<-asking
 	var asked counter
-	require.Zero(t, b.once(b.reconciler(b.asking(asked.answering("CANCELLED")))).Checked, "the other one is asking about it")
+	require.Zero(t, b.once(b.reconciler(b.asking(asked.cancelled))).Checked, "the other one is asking about it")
 	close(answer)
 	require.Equal(t, 1, (<-done).Mismatches)
 	require.Empty(t, asked.asked)
