@@ -86,7 +86,7 @@ func factsOf(d *amqp.Delivery, n names) facts {
 		origin: message.OriginOf(d.Headers), death: deathOf(d.Headers, n.work),
 		diedAt: message.Time(d.Headers, message.HeaderLastFailedAt),
 	}
-	if (message.Failure{Type: f.errType}).OfProgram() {
+	if failure := (message.Failure{Type: f.errType}); failure.OfProgram() || failure.OfEndpoint() {
 		f.stderr = message.Text(d.Headers, message.HeaderErrorStack)
 	}
 	f.redrives, _ = message.Integer(d.Headers[message.HeaderRedriveCount])

@@ -89,9 +89,11 @@ type FailureRecord struct {
 	Class   string `json:"class"`
 	Type    string `json:"type"`
 	Message string `json:"message"`
-	// Stack of a panic; of a program's failure Stderr instead, the end of what it wrote to standard error.
+	// Stack of a panic; of a program's failure Stderr instead, the end of what it wrote to standard error, and of an HTTP endpoint's
+	// Response, the beginning of what it answered.
 	Stack         string          `json:"stack,omitempty"`
 	Stderr        string          `json:"stderr,omitempty"`
+	Response      string          `json:"response,omitempty"`
 	Fingerprint   string          `json:"fingerprint"`
 	FirstFailedAt message.Stamp   `json:"first_failed_at,omitzero"`
 	LastFailedAt  message.Stamp   `json:"last_failed_at,omitzero"`
@@ -216,8 +218,11 @@ func recordOf(f message.Failure) *FailureRecord {
 		FirstFailedAt: message.Stamp{Time: f.FirstFailedAt}, LastFailedAt: message.Stamp{Time: f.LastFailedAt}, Host: f.Host, Version: f.Version,
 		Log: make([]AttemptRecord, len(f.Log)),
 	}
-	if f.OfProgram() {
+	switch {
+	case f.OfProgram():
 		r.Stack, r.Stderr = "", f.Stack
+	case f.OfEndpoint():
+		r.Stack, r.Response = "", f.Stack
 	}
 	for i, a := range f.Log {
 		r.Log[i] = AttemptRecord{

@@ -54,9 +54,21 @@ type Failure struct {
 // OfProgram says that a program failed, by the types of failure that package consumer/program writes: Stack is then the
 // end of what it wrote to standard error.
 func (f Failure) OfProgram() bool {
-	code, exited := strings.CutPrefix(f.Type, "exit ")
-	_, err := strconv.ParseUint(code, 10, 32)
-	return exited && err == nil || f.Type == "signal" || f.Type == "killed"
+	switch f.Type {
+	case "signal", "killed", "answer":
+		return true
+	}
+	return numbered(f.Type, "exit ")
+}
+
+// OfEndpoint says that an HTTP endpoint refused, by the types of failure that package consumer/endpoint writes: Stack is then
+// the beginning of what it answered.
+func (f Failure) OfEndpoint() bool { return numbered(f.Type, "http ") }
+
+func numbered(text, prefix string) bool {
+	number, found := strings.CutPrefix(text, prefix)
+	_, err := strconv.ParseUint(number, 10, 32)
+	return found && err == nil
 }
 
 // Attempt is one line of the attempt log.

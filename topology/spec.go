@@ -51,14 +51,39 @@ type Queue struct {
 	Owner string `json:"owner,omitempty" yaml:"owner"`
 	// Runbook says what to do about dead letters, often a URL. Default: none.
 	Runbook string `json:"runbook,omitempty" yaml:"runbook"`
-	// Target is the program that `surefoot consume run` hands messages to. Default: none, a Go program consumes.
+	// Target is the program or endpoint that `surefoot consume run` hands messages to. Default: none, a Go program consumes.
 	Target *Target `json:"target,omitempty" yaml:"target"`
 }
 
-// Target is a program that handles messages.
+// Target is who handles messages: a program or an HTTP endpoint, one of the two.
 type Target struct {
-	// Exec is the program and its arguments. Required.
-	Exec []string `json:"exec" yaml:"exec"`
+	// Exec is the program and its arguments.
+	Exec []string `json:"exec,omitempty" yaml:"exec"`
+	// KeepAlive keeps processes of the program, which then speaks JSON lines: as many as handle messages at a time. Default: false, one
+	// process per message.
+	KeepAlive bool `json:"keep_alive,omitempty" yaml:"keep_alive"`
+	// HTTP is an endpoint that messages are posted to.
+	HTTP *HTTPTarget `json:"http,omitempty" yaml:"http"`
+}
+
+// HTTPTarget is an endpoint that messages are posted to.
+type HTTPTarget struct {
+	// URL of the endpoint, http:// or https://. Required.
+	URL string `json:"url" yaml:"url"`
+	// Dependency under dependencies whose circuit, places and timeout hold. Default: the queue's own, with handler_timeout and
+	// concurrency as timeout and places.
+	Dependency string `json:"dependency,omitempty" yaml:"dependency"`
+	// BearerFile holds a token that is sent as authorization; it is read for each message. Default: none.
+	BearerFile string `json:"bearer_file,omitempty" yaml:"bearer_file"`
+	// SigningKeyFile holds the key with which requests are signed; it is read for each message. Default: none, they are not.
+	SigningKeyFile string `json:"signing_key_file,omitempty" yaml:"signing_key_file"`
+	// CAFile holds the trusted authorities, in PEM form. Default: the system's.
+	CAFile string `json:"ca_file,omitempty" yaml:"ca_file"`
+	// CertFile and KeyFile are shown to the endpoint; they are read for each connection. Default: none.
+	CertFile string `json:"cert_file,omitempty" yaml:"cert_file"`
+	KeyFile  string `json:"key_file,omitempty" yaml:"key_file"`
+	// IgnoreAnswer leaves the bodies of successes unread, so that the endpoint emits no events. Default: false.
+	IgnoreAnswer bool `json:"ignore_answer,omitempty" yaml:"ignore_answer"`
 }
 
 // WithDefaults returns a copy with every default filled in.

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -164,8 +165,34 @@ func (c *checker) consumption(key string, q Queue) {
 		"is %s, but must be from 1ms to %s: the broker takes messages back after 30m", q.HandlerTimeout, timeoutMax)
 	c.wrong(q.Ordering != OrderingNone && q.Ordering != OrderingLanes, key+".ordering", "is %q, but must be none or lanes", q.Ordering)
 	if q.Target != nil {
-		c.wrong(len(q.Target.Exec) == 0 || q.Target.Exec[0] == "", key+".target.exec", "needs the program and its arguments as a list")
+		c.target(key+".target", *q.Target)
 	}
+}
+
+func (c *checker) target(key string, t Target) {
+	if t.HTTP != nil {
+		c.wrong(t.Exec != nil || t.KeepAlive, key, "has http, and exec or keep_alive; a queue has one target")
+		c.endpoint(key+".http", *t.HTTP)
+		return
+	}
+	c.wrong(len(t.Exec) == 0 || t.Exec[0] == "", key+".exec", "needs the program and its arguments as a list; or give http with an url")
+}
+
+func (c *checker) endpoint(key string, t HTTPTarget) {
+	if t.URL == "" {
+		c.wrong(true, key+".url", "is missing")
+		return
+	}
+	u, err := url.Parse(t.URL)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		c.wrong(true, key+".url", "must be a whole one, such as https://mail.example.org/messages")
+	case u.User != nil:
+		c.wrong(true, key+".url", "has a user or a password in it (not shown); put a token into a file and name that as bearer_file")
+	case u.Fragment != "":
+		c.wrong(true, key+".url", "has a fragment, which is never sent")
+	}
+	c.wrong((t.CertFile == "") != (t.KeyFile == ""), key+".cert_file", "and key_file go together; give both or none")
 }
 
 func (c *checker) notes(key string, q Queue) {

@@ -46,6 +46,10 @@ func TestValidateFindsAllFaultsAtOnce(t *testing.T) {
 		{Name: strings.Repeat("n", 250), Exchange: "x", Retry: []time.Duration{time.Minute, time.Second, 5 * time.Microsecond}},
 		{Name: "a.dlq", Exchange: "x.dlx", Prefetch: 1, Concurrency: 2, Target: &topology.Target{}, Owner: "\x1b[31m", Runbook: strings.Repeat("r", 1001)},
 		{Name: "surefoot.fence.1", Exchange: strings.Repeat("x", 250)},
+		{Name: "h1", Exchange: "y", Target: &topology.Target{Exec: []string{"mail"}, HTTP: &topology.HTTPTarget{}}},
+		{Name: "h2", Exchange: "y", Target: &topology.Target{HTTP: &topology.HTTPTarget{URL: "mail.example.org/messages", KeyFile: "key"}}},
+		{Name: "h3", Exchange: "y", Target: &topology.Target{HTTP: &topology.HTTPTarget{URL: "https://u:secret@mail.example.org/"}}},
+		{Name: "h4", Exchange: "y", Target: &topology.Target{HTTP: &topology.HTTPTarget{URL: "https://mail.example.org/#top"}}},
 	}}
 	var faults topology.FaultsError
 	require.ErrorAs(t, spec.Validate(), &faults)
@@ -79,10 +83,18 @@ func TestValidateFindsAllFaultsAtOnce(t *testing.T) {
 		"queues[4].runbook":         "1000 bytes",
 		"queues[5].name":            "kept for fences",
 		"queues[5].exchange":        "has 250 bytes",
+
+		"queues[6].target":                "a queue has one target",
+		"queues[6].target.http.url":       "is missing",
+		"queues[7].target.http.url":       "must be a whole one",
+		"queues[7].target.http.cert_file": "go together",
+		"queues[8].target.http.url":       "has a user or a password in it (not shown)",
+		"queues[9].target.http.url":       "fragment",
 	} {
 		require.Contains(t, got[key], part, "fault of %s in %v", key, got)
 	}
-	require.Len(t, got, 25, "%v", got)
+	require.NotContains(t, faults.Error(), "secret")
+	require.Len(t, got, 31, "%v", got)
 }
 
 func TestAGoodSpecHasNoFaults(t *testing.T) {
@@ -91,6 +103,7 @@ func TestAGoodSpecHasNoFaults(t *testing.T) {
 	require.NoError(t, topology.Spec{Exchange: "shop.events", Queues: []topology.Queue{
 		{Name: "orders.saga", Bindings: []string{"order.*", "payment.#", "#"}, Retry: []time.Duration{time.Second, time.Minute}, Ordering: topology.OrderingLanes, SingleActiveConsumer: true},
 		{Name: "mail", Exchange: "mail.events", Target: &topology.Target{Exec: []string{"mail"}}},
+		{Name: "http", Exchange: "mail.events", Target: &topology.Target{HTTP: &topology.HTTPTarget{URL: "https://mail.example.org:8443/messages?x=1"}}},
 	}}.Validate())
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/consumer"
-	"github.com/surefoot-mq/surefoot/consumer/program"
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/resilience/policy"
 	"github.com/surefoot-mq/surefoot/topology"
 )
 
@@ -21,7 +21,7 @@ func consumeRole() Role {
 	return Role{
 		Name:       "consume",
 		Configured: func(c *config.Config) bool { return len(targets(c)) > 0 },
-		Missing:    "no queue under topology.queues has a target; give one target.exec",
+		Missing:    "no queue under topology.queues has a target; give one target.exec or target.http",
 		New:        newConsumers,
 	}
 }
@@ -33,8 +33,9 @@ func targets(c *config.Config) []topology.Queue {
 
 // consumers work on several queues at once.
 type consumers struct {
-	all    []*consumer.Consumer
-	logger zerolog.Logger
+	all     []*consumer.Consumer
+	workers *workers
+	logger  zerolog.Logger
 }
 
 func newConsumers(d Deps) (Runner, error) {
@@ -43,28 +44,28 @@ func newConsumers(d Deps) (Runner, error) {
 	solo := consumer.NewSolo()
 	ready := &queueReadiness{report: d.Ready, reasons: map[string]error{}}
 	all := make([]*consumer.Consumer, len(queues))
+	w := &workers{deps: d, policies: map[string]*policy.Policy{}}
 	var failed []error
 	for i, q := range queues {
 		var err error
-		if all[i], err = newConsumer(d, q, solo, ready.part(q.Name)); err != nil {
+		if all[i], err = newConsumer(d, q, w, solo, ready.part(q.Name)); err != nil {
 			failed = append(failed, fmt.Errorf("queue %s: %w", q.Name, err))
 		}
 	}
-	return &consumers{all, d.Logger}, errors.Join(failed...)
+	return &consumers{all, w, d.Logger}, errors.Join(failed...)
 }
 
 // newConsumer gives each queue a pool of its own: a slow one must not starve another.
-func newConsumer(d Deps, q topology.Queue, solo *consumer.Solo, ready func(error)) (*consumer.Consumer, error) {
-	handler, err := program.New(program.Options{Command: q.Target.Exec, Queue: q.Name})
-	if err != nil {
-		return nil, err
-	}
+func newConsumer(d Deps, q topology.Queue, w *workers, solo *consumer.Solo, ready func(error)) (*consumer.Consumer, error) {
 	pool, err := d.Pool("consume " + q.Name)
 	if err != nil {
 		return nil, err
 	}
 	o := consumer.FromSpec(q)
-	o.Plain, o.Pool, o.Schema, o.URL, o.TLS, o.ManagementURL = handler, pool, d.Schema, d.AMQPURL, d.TLS, d.ManagementURL
+	if err := w.attach(&o, q, pool); err != nil {
+		return nil, err
+	}
+	o.Pool, o.Schema, o.URL, o.TLS, o.ManagementURL = pool, d.Schema, d.AMQPURL, d.TLS, d.ManagementURL
 	o.InboxRetention, o.Drain, o.Solo = d.Config.Inbox.Retention, d.Drain, solo
 	o.Host, o.Version, o.Logger, o.Metrics, o.Ready = d.Host, d.Version, d.Logger, d.Registerer, ready
 	return consumer.New(o)
@@ -72,6 +73,7 @@ func newConsumer(d Deps, q topology.Queue, solo *consumer.Solo, ready func(error
 
 // Run runs all until ctx ends; when one fails the others stop.
 func (c *consumers) Run(ctx context.Context) error {
+	defer c.workers.run(ctx)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, len(c.all))

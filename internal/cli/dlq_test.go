@@ -188,6 +188,13 @@ func TestDLQShowsStandardErrorOfPrograms(t *testing.T) {
 	require.Regexp(t, `(?m)^error +panic: boom$`, got.stdout)
 	got = s.run("show", "--queue", "orders.saga", "--id", "program", "-o", "json")
 	require.Contains(t, got.stdout, `"stderr": "cannot parse it\n"`)
+
+	send("endpoint", "http 422", "no such customer")
+	got = s.run("show", "--queue", "orders.saga", "--error-contains", "No Such Customer")
+	require.Contains(t, got.stdout, "response:\nno such customer")
+	got = s.run("show", "--queue", "orders.saga", "--id", "endpoint", "-o", "json")
+	require.Contains(t, got.stdout, `"response": "no such customer"`)
+	require.NotContains(t, got.stdout, `"stack"`)
 }
 
 // A target that fills up in the middle: what fits is moved, the rest stays, and the exit code says so.

@@ -204,7 +204,7 @@ func failureBlocks(l *deadletter.Letter) [][2]string {
 	if l.Failure == nil {
 		return nil
 	}
-	return slices.DeleteFunc([][2]string{{"stack", l.Failure.Stack}, {"stderr", l.Failure.Stderr}},
+	return slices.DeleteFunc([][2]string{{"stack", l.Failure.Stack}, {"stderr", l.Failure.Stderr}, {"response", l.Failure.Response}},
 		func(block [2]string) bool { return block[1] == "" })
 }
 

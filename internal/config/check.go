@@ -31,6 +31,7 @@ func (c *Config) check(r *reader) {
 	c.Tracing.check(r)
 	c.Relay.check(r)
 	checkTopology(r, c.Topology)
+	checkTargets(r, c.Topology, c.Dependencies)
 	within(r, "inbox.retention", c.Inbox.Retention, time.Minute, 10*365*24*time.Hour)
 	c.Watchdog.check(r)
 	c.Reconcile.check(r, c.Dependencies)
@@ -172,6 +173,23 @@ func checkTopology(r *reader, spec topology.Spec) {
 	for _, fault := range faults {
 		if key := "topology." + fault.Key; !r.failed(key) {
 			r.wrong(key, "%s", fault.Problem)
+		}
+	}
+}
+
+// checkTargets finds names of dependencies that do not exist.
+func checkTargets(r *reader, spec topology.Spec, dependencies map[string]resilience.Settings) {
+	for i, q := range spec.Queues {
+		if q.Target == nil || q.Target.HTTP == nil {
+			continue
+		}
+		key, name := fmt.Sprintf("topology.queues[%d].target.http.dependency", i), q.Target.HTTP.Dependency
+		_, known := dependencies[name]
+		switch {
+		case name != "" && !known:
+			r.wrong(key, "is %s, which is not under dependencies%s", quote(name), hint(name, slices.Collect(maps.Keys(dependencies))))
+		case name == "" && !ruleName().MatchString(q.Name):
+			r.wrong(key, "is missing: the queue's name cannot be that of a dependency, which has 1 to 64 letters, digits, dots, dashes and underscores")
 		}
 	}
 }

@@ -165,7 +165,7 @@ func TestEveryDocumentedListArrives(t *testing.T) {
 	got, err := load(string(text))
 	require.NoError(t, err)
 	require.Len(t, got.Watchdog.Rules, 1)
-	require.Len(t, got.Topology.Queues, 1)
+	require.Len(t, got.Topology.Queues, 2)
 	for _, element := range []reflect.Value{reflect.ValueOf(got.Watchdog.Rules[0]), reflect.ValueOf(got.Topology.Queues[0])} {
 		for i := range element.NumField() {
 			require.False(t, element.Field(i).IsZero(), "%s did not arrive", element.Type().Field(i).Name)
@@ -176,7 +176,11 @@ func TestEveryDocumentedListArrives(t *testing.T) {
 	require.Equal(t, payments, payments.WithDefaults(), "the documented dependency leaves something out")
 	require.NoError(t, payments.Validate())
 	require.Empty(t, payments.Warnings())
-	require.Equal(t, []string{"/usr/local/bin/saga", "--once"}, got.Topology.Queues[0].Target.Exec)
+	require.Equal(t, &topology.Target{Exec: []string{"/usr/local/bin/saga", "--once"}, KeepAlive: true}, got.Topology.Queues[0].Target)
+	endpoint := reflect.ValueOf(*got.Topology.Queues[1].Target.HTTP)
+	for i := range endpoint.NumField() {
+		require.False(t, endpoint.Field(i).IsZero(), "%s did not arrive", endpoint.Type().Field(i).Name)
+	}
 }
 
 func TestEveryLeafHasAVariableOfItsOwn(t *testing.T) {

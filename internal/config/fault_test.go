@@ -31,6 +31,13 @@ func TestFaults(t *testing.T) {
 			"watchdog:\n  rules:\n    - {name: a, table: s.t, key: k, status: s, stuck: [x], clock: c, limit: 1m, new_status: y, reason: R, event_type: e, tabel: b}\n",
 			[]string{"surefoot.yaml:3: watchdog.rules[0].tabel: unknown key; did you mean table?"},
 		},
+		"dependency of a target that is not there": {
+			"dependencies: {mailer: {}}\ntopology:\n  exchange: x\n  queues:\n    - {name: a, target: {http: {url: http://a/, dependency: mialer}}}\n    - {name: a b, target: {http: {url: http://a/}}}\n",
+			[]string{
+				`surefoot.yaml:5: topology.queues[0].target.http.dependency: is "mialer", which is not under dependencies; did you mean mailer?`,
+				"surefoot.yaml:6: topology.queues[1].target.http.dependency: is missing: the queue's name cannot be that of a dependency, which has 1 to 64 letters, digits, dots, dashes and underscores",
+			},
+		},
 		"every fault of a reconciliation": {
 			"dependencies: {orders: {}}\nreconcile:\n  interval: 1ms\n  max_backoff: 1s\n  rules:\n    - {name: a b, keep: [X], answers: {X: {new_status: Y}}, authority: {sql: S, http: {}}}\n" +
 				"    - {name: q, table: s.t, key: k, status: s, query: Q, age: 1m, authority: {http: {dependency: oders}}}\n    - {name: q, table: s.t, key: k, status: s, suspects: [Y], clock: c, age: 1m, authority: {sql: S}, answers: {Z: {new_status: Y, reason: R, event_type: e}}}\n",
