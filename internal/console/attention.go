@@ -98,6 +98,9 @@ func (c *Console) serviceCalls(f *facts, add addCall) {
 	} else if o.Oldest > outboxLate.Seconds() {
 		add("bad", "late", "/outbox", "See what is held up", "The oldest message in the outbox has waited for %s.", seconds(o.Oldest))
 	}
+	if n := unableRelays(f.Relays.Value); n > 0 && f.Relays.Fresh() {
+		add("warn", "relay", "/#services-h", "See which", "%s cannot publish, most often for want of the broker or of a right there.", counted(n, "relay"))
+	}
 	if o.Dead > 0 {
 		add("bad", "not published", "/outbox", "See why", "%s could not be published and will not be tried again.", counted(o.Dead, "row"))
 	}

@@ -37,6 +37,9 @@ func (h *history) add(now time.Time, f *facts, rows []queueRow) {
 	if n := len(h.samples); n > 0 && now.Sub(h.samples[n-1].at) < historyStep {
 		return
 	}
+	if len(h.samples) == 0 && !f.Outbox.Known() && !f.Broker.Known() {
+		return // nothing is known yet
+	}
 	s := sample{at: now, pending: nan(), outboxAge: nan(), ready: nan(), retrying: nan(), dead: nan(), deadAge: nan()}
 	if f.Outbox.Fresh() {
 		s.pending, s.outboxAge = float64(f.Outbox.Value.Pending), f.Outbox.Value.Oldest

@@ -3,11 +3,13 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/consumer"
@@ -54,6 +56,12 @@ type depth struct {
 	Missing   bool
 }
 
+// relayFact is a relay that is alive, and whether it could publish, as far as it knows.
+type relayFact struct {
+	Name string
+	Able bool
+}
+
 // brokerFacts are by queue, of all queues that belong to the topology.
 type brokerFacts struct{ Depths map[string]depth }
 
@@ -74,6 +82,7 @@ type facts struct {
 	Runs     fact[[]deadletter.Run]
 	Circuits fact[[]policy.Snapshot]
 	Overdue  fact[map[string]int] // sagas by rule
+	Relays   fact[[]relayFact]
 }
 
 // known holds the facts. The zero value knows nothing; safe for concurrent use.
@@ -114,6 +123,18 @@ SELECT coalesce(sum(n_tup_ins) FILTER (WHERE relname = 'outbox'), 0)::bigint, co
        coalesce(sum(n_tup_ins) FILTER (WHERE relname = 'inbox'), 0)::bigint
 FROM pg_stat_user_tables WHERE schemaname = $1 AND relname IN ('outbox', 'inbox')`
 
+const relaysSQL pg.SQL = `
+SELECT name, able_since IS NOT NULL FROM @schema@.outbox_members WHERE expires_at > clock_timestamp() ORDER BY name LIMIT 100`
+
+func relays(ctx context.Context, o Options) ([]relayFact, error) {
+	rows, _ := o.Pool.Query(ctx, relaysSQL.In(o.Schema)) // its error is that of the rows
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[relayFact])
+	if err != nil {
+		return nil, fmt.Errorf("list relays: %w", err)
+	}
+	return list, nil
+}
+
 // ask starts an asker for each kind of fact, and the ticks.
 func (c *Console) ask(ctx context.Context, working *sync.WaitGroup) {
 	o, k := c.opts, &c.known
@@ -135,6 +156,7 @@ func (c *Console) ask(ctx context.Context, working *sync.WaitGroup) {
 			err = o.Pool.QueryRow(ctx, tablesSQL.In(o.Schema), o.Schema).Scan(&t.Enqueued, &t.Left, &t.Handled)
 			return t, err
 		})
+		learn(ctx, k, func(f *facts) *fact[[]relayFact] { return &f.Relays }, func(ctx context.Context) ([]relayFact, error) { return relays(ctx, o) })
 		learn(ctx, k, func(f *facts) *fact[[]deadletter.Run] { return &f.Runs }, func(ctx context.Context) ([]deadletter.Run, error) {
 			runs, err := c.letters.Runs(ctx, "", false, maxShown)
 			return slices.DeleteFunc(runs, func(r deadletter.Run) bool { return ended(r.State) }), err

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
@@ -81,18 +82,17 @@ func (c *Console) steps(f *facts, rows []queueRow, now time.Time) []step {
 	}
 	out.Rate, out.Says = perSecond(c.history.lately(func(s *sample) float64 { return s.published })), "published"
 	queue.Known, retry.Known, dead.Known = f.Broker.Known(), f.Broker.Known(), f.Broker.Known()
-	in, lastHour := 0.0, 0
+	in, again, lastHour := 0.0, 0.0, 0
 	for _, r := range rows {
 		queue.Count += int64(r.Ready + r.Unacked)
 		retry.Count += int64(r.Retrying)
 		dead.Count += int64(r.Dead)
-		in, lastHour = in+r.Out, lastHour+r.LastHour
+		in, again, lastHour = in+r.Out, again+r.Again, lastHour+r.LastHour
 	}
-	queue.Says = "acknowledged"
-	if queue.Rate = "–"; f.Flows.Known() {
-		queue.Rate = perSecond(in)
+	queue.Says, retry.Says = "acknowledged", "to be tried again"
+	if queue.Rate, retry.Rate = "–", "–"; f.Flows.Known() {
+		queue.Rate, retry.Rate = perSecond(in), perSecond(again)
 	}
-	retry.Says = "waiting for their next attempt"
 	if dead.Rate = "–"; f.Groups.Known() {
 		dead.Rate = number(lastHour)
 	}
@@ -116,7 +116,7 @@ func (c *Console) services(f *facts, rows []queueRow) []service {
 	health := func(name string, known bool, err error, detail string) service {
 		switch {
 		case err != nil:
-			return service{name, status{"bad", "away"}, line(err)}
+			return service{name, status{"bad", "away"}, "see above why"}
 		case known:
 			return service{name, status{"ok", "answers"}, detail}
 		}
@@ -125,9 +125,12 @@ func (c *Console) services(f *facts, rows []queueRow) []service {
 	o := f.Outbox.Value
 	relays := service{"Relays", status{"none", "unknown"}, ""}
 	if f.Outbox.Fresh() {
-		relays.Status, relays.Detail = status{"ok", "running"}, counted(o.Relays, "relay")
-		if o.Relays == 0 {
+		relays.Status, relays.Detail = status{"ok", "running"}, relayNames(f.Relays.Value)
+		switch unable := unableRelays(f.Relays.Value); {
+		case o.Relays == 0:
 			relays.Status, relays.Detail = status{"none", "none"}, "no relay is running"
+		case unable > 0:
+			relays.Status = status{"warn", "not all able"}
 		}
 	}
 	working, idle := 0, 0
@@ -152,6 +155,26 @@ func (c *Console) services(f *facts, rows []queueRow) []service {
 		health("Management API", f.Flows.Known(), f.Flows.Err, "rates and unacknowledged messages"),
 		relays, consumers,
 	}
+}
+
+// relayNames tells those that cannot publish from the others.
+func relayNames(list []relayFact) string {
+	names := make([]string, len(list))
+	for i, r := range list {
+		if names[i] = cell(r.Name); !r.Able {
+			names[i] += " (cannot publish)"
+		}
+	}
+	return line(strings.Join(names, ", "))
+}
+
+func unableRelays(list []relayFact) (n int) {
+	for _, r := range list {
+		if !r.Able {
+			n++
+		}
+	}
+	return n
 }
 
 // circuits puts those that are not closed first.

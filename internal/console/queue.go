@@ -25,6 +25,7 @@ type queueRow struct {
 	// Measured says that those of its statistics are.
 	Measured  bool
 	Unacked   int
+	Again     float64 // messages a second into the retry queues
 	In, Out   float64 // messages a second
 	Pause     consumer.QueueState
 	OldestDie time.Time // of its dead letters, by the index
@@ -46,6 +47,7 @@ func (c *Console) row(q topology.Queue, f *facts) queueRow {
 	r.Ready, r.Consumers, r.Dead = depths[q.Name].Ready, depths[q.Name].Consumers, depths[q.DLQ()].Ready
 	for _, tier := range q.Tiers() {
 		r.Retrying += depths[tier.Queue].Ready
+		r.Again += flows[tier.Queue].Stats.Publish.PerSecond
 	}
 	flow := flows[q.Name]
 	r.Unacked, r.In, r.Out = int(flow.Unacknowledged), flow.Stats.Publish.PerSecond, flow.Stats.Ack.PerSecond

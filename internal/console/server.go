@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"time"
@@ -32,7 +33,7 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 // serve answers until ctx ends; then streams end at once, and requests in flight have a moment.
 func (c *Console) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler:     c.Handler(),
+		Handler: c.Handler(), ErrorLog: log.New(c.opts.Logger, "", 0),
 		ReadTimeout: readTimeout, ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 	}
 	failed := make(chan error, 1)
