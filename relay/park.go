@@ -280,11 +280,17 @@ func (p *parkStore) fetch(ctx context.Context, shard int16, ids []int64, bytes i
 }
 
 // collectRows takes the rows of a statement that began at a time.
-func collectRows(rows pgx.Rows, began time.Time) ([]*row, error) {
-	return pgx.CollectRows(rows, func(collectable pgx.CollectableRow) (*row, error) {
-		r := &row{readAt: began}
-		return r, collectable.Scan(r.fields()...)
-	})
+func collectRows(rows pgx.Rows, began time.Time) (all []*row, err error) {
+	defer rows.Close()
+	var s scanner
+	for rows.Next() {
+		_, r, err := s.scan(rows, began)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
 }
 
 // request is what an operator asked for.

@@ -141,16 +141,12 @@ func read(ctx context.Context, pool *pgxpool.Pool, sql string, asks []ask) (head
 func scanPages(rows pgx.Rows, pages map[int16]*page, began time.Time) (head, error) {
 	defer rows.Close()
 	var h head
-	var kind int16
-	var in row // each row is scanned into it and then copied: the places to scan to are made once
-	fields := append([]any{&kind}, in.fields()...)
+	s := scanner{from: 1}
 	for rows.Next() {
-		in = row{readAt: began}
-		if err := rows.Scan(fields...); err != nil {
+		kind, r, err := s.scan(rows, began)
+		if err != nil {
 			return h, err
 		}
-		r := new(row)
-		*r = in
 		if kind == kindHead {
 			if h = (head{last: r.id, snapshot: r.msg.ID, server: r.createdAt}); r.hash != 0 {
 				return h, errStandby

@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// The columns of a message in a result, from the first of rowColumns.
+const (
+	colShard = iota
+	colID
+	colHash
+	colCreated
+	colOccurred
+	colFirstText // message_id, and the other texts up to the headers
+	colHeaders   = colFirstText + 12
+	colPayload   = colHeaders + 1
+)
+
+// scanner makes rows of a result. pgx would make each text by itself, and look for the way to do so at every column: here the texts of a row are one,
+// of which each is a part. For one result.
+type scanner struct {
+	from   int // columns before the message's: none, or one, the kind
+	binary bool
+	known  bool
+	texts  []byte
+}
+
+// scan makes the row that rows stands on, and returns its kind, if that is told.
+func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err error) {
+	if !s.known {
+		s.known, s.binary = true, true
+		for _, f := range rows.FieldDescriptions()[:s.from+colFirstText] {
+			s.binary = s.binary && f.Format == pgtype.BinaryFormatCode
+		}
+	}
+	r = &row{readAt: readAt}
+	if !s.binary { // the simple protocol
+		return kind, r, rows.Scan(append([]any{&kind}[:s.from], r.fields()...)...)
+	}
+	raw := rows.RawValues()
+	if s.from > 0 {
+		kind = int16(binary.BigEndian.Uint16(raw[0]))
+	}
+	values := raw[s.from:]
+	if len(values[colShard]) != 2 || len(values[colID]) != 8 || len(values[colHash]) != 8 || len(values[colCreated]) != 8 || len(values[colOccurred]) != 8 {
+		return 0, nil, fmt.Errorf("a row of the outbox has columns of %d, %d, %d, %d and %d bytes where 2, 8, 8, 8 and 8 are expected",
+			len(values[colShard]), len(values[colID]), len(values[colHash]), len(values[colCreated]), len(values[colOccurred]))
+	}
+	r.shard, r.id = int16(binary.BigEndian.Uint16(values[colShard])), integer(values[colID])
+	r.hash, r.createdAt, r.msg.OccurredAt = integer(values[colHash]), instant(values[colCreated]), instant(values[colOccurred])
+	s.text(r, values[colFirstText:colHeaders])
+	r.headers, r.msg.Payload = copied(values[colHeaders]), copied(values[colPayload])
+	return kind, r, nil
+}
+
+func (s *scanner) text(r *row, values [][]byte) {
+	s.texts = s.texts[:0]
+	for _, v := range values {
+		s.texts = append(s.texts, v...)
+	}
+	whole, m := string(s.texts), &r.msg
+	for i, to := range [...]*string{
+		&m.ID, &m.Type, &m.Key, &m.Exchange, &m.RoutingKey, &m.ContentType, &m.Source, &m.CorrelationID, &m.CausationID, &m.RequestID, &m.TraceParent, &m.TraceState,
+	} {
+		*to, whole = whole[:len(values[i])], whole[len(values[i]):]
+	}
+}
+
+func integer(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
+
+// instant reads a timestamptz: microseconds since 2000.
+func instant(b []byte) time.Time {
+	const y2k = 946_684_800_000_000
+	return time.UnixMicro(y2k + integer(b))
+}
+
+// copied keeps what is valid only until the next row; NULL is nil.
+func copied(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return append(make([]byte, 0, len(b)), b...)
+}
