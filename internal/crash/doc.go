@@ -12,5 +12,6 @@
 //     order of the commits;
 //   - no innocent neighbour: only messages that fail by themselves were ever dead-lettered;
 //   - each stuck order was cancelled once, with one event;
+//   - redrives as runs: only what was chosen is moved, under one run, each key in its order, and left alone by others meanwhile;
 //   - places: before what was broken is mended, every message has had its effect or is a dead letter, and none both.
 package crash

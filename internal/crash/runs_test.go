@@ -155,7 +155,7 @@ func (r *redrives) replica(t *testing.T, armed string) (killed bool) {
 	}
 }
 
-// others tells what two more operators get to hear while the run has no process: its messages are its own.
+// leftToTheRun tells what two more operators get to hear while the run has no process: its messages are its own.
 func (r *redrives) leftToTheRun(t *testing.T, run string) {
 	t.Helper()
 	there := r.ready(t, "crash.work.dlq")
@@ -261,7 +261,7 @@ func TestCrashOfRamps(t *testing.T) {
 		p.begin(t)
 		t.Cleanup(func() { p.end(t) })
 	}
-	testkit.Eventually(t, 30*time.Second, "the inbox", func() bool { return r.harness.count(t.Context(), t, `SELECT count(*) FROM %s.inbox_consumers`) == 1 })
+	testkit.Eventually(t, 30*time.Second, "the inbox", func() bool { return r.count(t.Context(), t, `SELECT count(*) FROM %s.inbox_consumers`) == 1 })
 	for _, point := range redrivePoints() {
 		t.Run(point, func(t *testing.T) {
 			chosen, others := r.die(t, strings.ReplaceAll(point, ".", "-"))
