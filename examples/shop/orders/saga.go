@@ -16,23 +16,23 @@ import (
 const (
 	reserveSQL store.SQL = `
 UPDATE @schema@.orders SET status = 'STOCK_RESERVED', reserved_until = $2, status_at = now()
-WHERE id = $1 AND status = 'PENDING'`
+WHERE id = $1 AND tenant = $3 AND status = 'PENDING'`
 
 	// PENDING too: the news of the reservation may have been overtaken on a retry.
 	confirmSQL store.SQL = `
 UPDATE @schema@.orders SET status = 'CONFIRMED', charge_id = $2, status_at = now()
-WHERE id = $1 AND status IN ('PENDING', 'STOCK_RESERVED') RETURNING customer_name, customer_email`
+WHERE id = $1 AND tenant = $3 AND status IN ('PENDING', 'STOCK_RESERVED') RETURNING customer_name, customer_email`
 
 	cancelSQL store.SQL = `
 UPDATE @schema@.orders SET status = 'CANCELLED', reason = $2, status_at = now()
-WHERE id = $1 AND status IN ('PENDING', 'STOCK_RESERVED')`
+WHERE id = $1 AND tenant = $3 AND status IN ('PENDING', 'STOCK_RESERVED')`
 
 	// The charge is noted also on an order that was cancelled before: for the books.
 	chargedSQL store.SQL = `UPDATE @schema@.orders SET charge_id = $2 WHERE id = $1 AND charge_id IS NULL`
 
-	refundedSQL store.SQL = `UPDATE @schema@.orders SET refund_id = $2 WHERE id = $1 AND refund_id IS NULL`
+	refundedSQL store.SQL = `UPDATE @schema@.orders SET refund_id = $2 WHERE id = $1 AND tenant = $3 AND refund_id IS NULL`
 
-	statusSQL store.SQL = `SELECT status FROM @schema@.orders WHERE id = $1`
+	statusSQL store.SQL = `SELECT status FROM @schema@.orders WHERE id = $1 AND tenant = $2`
 )
 
 // Routes registers the service's handlers.
@@ -46,11 +46,11 @@ func (s *Service) Routes(mux *consumer.Mux) {
 }
 
 func (s *Service) stockReserved(ctx context.Context, tx pgx.Tx, _ message.Message, e event.StockReserved) error {
-	changed, err := s.update(ctx, tx, reserveSQL, e.OrderID, e.ExpiresAt)
+	changed, err := s.update(ctx, tx, reserveSQL, e.OrderID, e.ExpiresAt, e.Tenant)
 	if err != nil || changed {
 		return err
 	}
-	_, err = s.status(ctx, tx, e.OrderID)
+	_, err = s.status(ctx, tx, e.Ref)
 	return err
 }
 
@@ -76,7 +76,7 @@ func (s *Service) paymentConfirmed(ctx context.Context, tx pgx.Tx, _ message.Mes
 
 // confirm ends an order well, unless it has ended already.
 func (s *Service) confirm(ctx context.Context, tx pgx.Tx, e event.PaymentConfirmed) error {
-	rows, err := tx.Query(ctx, confirmSQL.In(s.schema), e.OrderID, e.ChargeID)
+	rows, err := tx.Query(ctx, confirmSQL.In(s.schema), e.OrderID, e.ChargeID, e.Tenant)
 	if err != nil {
 		return fmt.Errorf("confirm order: %w", err)
 	}
@@ -93,7 +93,7 @@ func (s *Service) confirm(ctx context.Context, tx pgx.Tx, e event.PaymentConfirm
 
 // latePayment asks the money of a cancelled order back. A confirmed order keeps its payment.
 func (s *Service) latePayment(ctx context.Context, tx pgx.Tx, e event.PaymentConfirmed) error {
-	status, err := s.status(ctx, tx, e.OrderID)
+	status, err := s.status(ctx, tx, e.Ref)
 	if err != nil || status != StatusCancelled {
 		return err
 	}
@@ -104,18 +104,18 @@ func (s *Service) latePayment(ctx context.Context, tx pgx.Tx, e event.PaymentCon
 }
 
 func (s *Service) paymentRefunded(ctx context.Context, tx pgx.Tx, _ message.Message, e event.PaymentRefunded) error {
-	_, err := s.update(ctx, tx, refundedSQL, e.OrderID, e.RefundID)
+	_, err := s.update(ctx, tx, refundedSQL, e.OrderID, e.RefundID, e.Tenant)
 	return err
 }
 
 // cancel ends an order that is not ended yet, and says so. On one that is, it does nothing.
 func (s *Service) cancel(ctx context.Context, tx pgx.Tx, ref event.Ref, reason string) error {
-	changed, err := s.update(ctx, tx, cancelSQL, ref.OrderID, reason)
+	changed, err := s.update(ctx, tx, cancelSQL, ref.OrderID, reason, ref.Tenant)
 	if err != nil {
 		return err
 	}
 	if !changed {
-		_, err := s.status(ctx, tx, ref.OrderID)
+		_, err := s.status(ctx, tx, ref)
 		return err
 	}
 	return s.emit(ctx, tx, event.TypeOrderCancelled, ref.OrderID, event.OrderCancelled{Ref: ref, Reason: reason})
@@ -129,14 +129,14 @@ func (s *Service) update(ctx context.Context, tx pgx.Tx, sql store.SQL, args ...
 	return tag.RowsAffected() > 0, nil
 }
 
-// status of an order. One that is not known is no matter of time: orders are there before their events.
-func (s *Service) status(ctx context.Context, tx pgx.Tx, id string) (string, error) {
-	status, found, err := store.One[string](ctx, tx, statusSQL.In(s.schema), id)
+// status of a tenant's order. One that is not known is no matter of time: orders are there before their events.
+func (s *Service) status(ctx context.Context, tx pgx.Tx, ref event.Ref) (string, error) {
+	status, found, err := store.One[string](ctx, tx, statusSQL.In(s.schema), ref.OrderID, ref.Tenant)
 	if err != nil {
 		return "", fmt.Errorf("read order: %w", err)
 	}
 	if !found {
-		return "", consumer.Permanent(fmt.Errorf("there is no order %q", message.Clip(id, 64)))
+		return "", consumer.Permanent(fmt.Errorf("there is no order %q", message.Clip(ref.OrderID, 64)))
 	}
 	return status, nil
 }

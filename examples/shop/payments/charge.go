@@ -18,7 +18,7 @@ const (
 INSERT INTO @schema@.payments (order_id, tenant, amount_cents, currency, card, status)
 VALUES ($1, $2, $3, $4, $5, 'CHARGING') ON CONFLICT (order_id) DO NOTHING`
 
-	intentSQL store.SQL = `SELECT tenant, amount_cents, currency, card FROM @schema@.payments WHERE order_id = $1 AND status = 'CHARGING'`
+	intentSQL store.SQL = `SELECT tenant, amount_cents, currency, card FROM @schema@.payments WHERE order_id = $1 AND tenant = $2 AND status = 'CHARGING'`
 
 	chargedSQL store.SQL = `
 UPDATE @schema@.payments SET status = 'CHARGED', charge_id = $2, status_at = now() WHERE order_id = $1 AND status = 'CHARGING'`
@@ -42,7 +42,7 @@ func (s *Service) stockReserved(ctx context.Context, tx pgx.Tx, _ message.Messag
 //
 // After a failed attempt the provider is asked first: what it has charged is not asked for a second time.
 func (s *Service) chargeRequested(ctx context.Context, tx pgx.Tx, m message.Message, e event.ChargeRequested) error {
-	rows, err := tx.Query(ctx, intentSQL.In(s.schema), e.OrderID)
+	rows, err := tx.Query(ctx, intentSQL.In(s.schema), e.OrderID, e.Tenant)
 	if err != nil {
 		return fmt.Errorf("read intent: %w", err)
 	}

@@ -2,9 +2,11 @@ package payments
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/provider"
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
@@ -21,12 +23,14 @@ VALUES ($1, $2, 0, '', '', 'CANCELLED') ON CONFLICT (order_id) DO NOTHING`
 	// CHARGING too: the provider may have charged without our knowing.
 	refundingSQL store.SQL = `
 UPDATE @schema@.payments SET status = 'REFUNDING', status_at = now()
-WHERE order_id = $1 AND status IN ('CHARGING', 'CHARGED')`
+WHERE order_id = $1 AND tenant = $2 AND status IN ('CHARGING', 'CHARGED')`
 
 	// No guard by CHARGED: a reversal asked for by two messages is one at the provider, and noted once here.
 	refundedSQL store.SQL = `
 UPDATE @schema@.payments SET status = 'REFUNDED', charge_id = $2, refund_id = $3, status_at = now()
 WHERE order_id = $1 AND status <> 'REFUNDED'`
+
+	tenantSQL store.SQL = `SELECT tenant FROM @schema@.payments WHERE order_id = $1`
 
 	neverChargedSQL store.SQL = `
 UPDATE @schema@.payments SET status = 'CANCELLED', status_at = now() WHERE order_id = $1 AND status IN ('CHARGING', 'REFUNDING')`
@@ -39,7 +43,7 @@ func (s *Service) orderCancelled(ctx context.Context, tx pgx.Tx, _ message.Messa
 	if err != nil || fresh {
 		return err
 	}
-	refunding, err := s.update(ctx, tx, refundingSQL, e.OrderID)
+	refunding, err := s.update(ctx, tx, refundingSQL, e.OrderID, e.Tenant)
 	if err != nil || !refunding {
 		return err
 	}
@@ -48,6 +52,13 @@ func (s *Service) orderCancelled(ctx context.Context, tx pgx.Tx, _ message.Messa
 
 // refundRequested settles the payment at the provider, for good. Asked for again, it changes nothing.
 func (s *Service) refundRequested(ctx context.Context, tx pgx.Tx, _ message.Message, e event.RefundRequested) error {
+	tenant, found, err := store.One[string](ctx, tx, tenantSQL.In(s.schema), e.OrderID)
+	if err != nil {
+		return fmt.Errorf("read payment: %w", err)
+	}
+	if found && tenant != e.Tenant {
+		return consumer.Permanent(fmt.Errorf("order %q is another tenant's", message.Clip(e.OrderID, 64)))
+	}
 	reversal, err := s.provider.Reverse(ctx, e.OrderID)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package shop_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/provider"
+	"github.com/surefoot-mq/surefoot/examples/shop/shop"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -356,6 +358,49 @@ func TestPoisonMessageIsADeadLetter(t *testing.T) {
 	}
 	err := b.handle(delivery{role: b.roles[0], msg: message.Message{ID: "m", Type: event.TypeStockReserved, Payload: []byte(`{"orderId":"nobody","tenant":"x"}`)}})
 	require.Equal(t, resilience.ClassPermanent, resilience.Classify(err), "an order that nobody placed")
+}
+
+// An event about another tenant's order changes nothing, whoever sent it: neither the order, its stock nor its money.
+func TestEventsOfAnotherTenantChangeNothing(t *testing.T) {
+	for name, paid := range map[string]bool{"paid": true, "under way": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			id := b.submit()
+			if paid {
+				b.run()
+			} else {
+				b.run(holding("payments.saga", event.TypeChargeRequested))
+				b.waiting = nil
+			}
+			before := b.account()
+			foreign := event.Ref{OrderID: id, Tenant: "bazaar"}
+			for eventType, payload := range map[string]any{
+				event.TypeStockReserved: event.StockReserved{Ref: foreign}, event.TypeStockRejected: event.StockRejected{Ref: foreign, Reason: "R"},
+				event.TypeStockReleased:    event.StockReleased{Ref: foreign, Reason: event.ReasonReservationExpired},
+				event.TypePaymentConfirmed: event.PaymentConfirmed{Ref: foreign, ChargeID: "ch"}, event.TypePaymentRejected: event.PaymentRejected{Ref: foreign, Reason: "R"},
+				event.TypePaymentRefunded: event.PaymentRefunded{Ref: foreign, RefundID: "re"}, event.TypeChargeRequested: event.ChargeRequested{Ref: foreign},
+				event.TypeOrderCancelled: event.OrderCancelled{Ref: foreign, Reason: "R"}, event.TypeStockExpired: event.StockExpired{Ref: foreign, Reason: "R"},
+				event.TypeOrderConfirmed: event.OrderConfirmed{Ref: foreign}, event.TypeRefundRequested: event.RefundRequested{Ref: foreign, Reason: "R"},
+			} {
+				m, err := event.New(eventType, id, payload)
+				require.NoError(t, err)
+				for _, role := range b.roles {
+					queue, _ := shop.Topology().Find(role.Queue)
+					if role.Queue == "notifications.mail" || !slices.Contains(queue.Bindings, eventType) {
+						continue
+					}
+					if err := b.handle(delivery{role: role, msg: m}); err != nil {
+						require.Equal(t, resilience.ClassPermanent, resilience.Classify(err), "%s to %s: %v", eventType, role.Queue, err)
+					}
+				}
+			}
+			b.collect()
+			require.Empty(t, b.waiting)
+			require.Equal(t, before, b.account())
+			require.Empty(t, b.simulator.Ledger().Refunds)
+			require.Len(t, b.simulator.Ledger().Charges, before.Orders[0].Charges)
+		})
+	}
 }
 
 func TestFailingMailHoldsNobodyUp(t *testing.T) {
