@@ -55,7 +55,7 @@ type Failure struct {
 // end of what it wrote to standard error.
 func (f Failure) OfProgram() bool {
 	switch f.Type {
-	case "signal", "killed", "answer":
+	case "signal", "killed", "answer", "retry", "reject":
 		return true
 	}
 	return numbered(f.Type, "exit ")

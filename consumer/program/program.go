@@ -1,5 +1,5 @@
-// Package program hands messages to a program of any language: one process per message, the body on its standard
-// input, everything else in its environment.
+// Package program hands messages to a program of any language. [Workers] keeps processes, which speak JSON lines. [New] is one process
+// per message, the body on its standard input, everything else in its environment.
 //
 //	SUREFOOT_MESSAGE_ID, SUREFOOT_TYPE, SUREFOOT_KEY, SUREFOOT_QUEUE, SUREFOOT_ATTEMPT (from 1), SUREFOOT_CONTENT_TYPE,
 //	SUREFOOT_CORRELATION_ID, SUREFOOT_CAUSATION_ID, SUREFOOT_REQUEST_ID, SUREFOOT_SOURCE, SUREFOOT_OCCURRED_AT (RFC 3339),
@@ -54,11 +54,19 @@ type Options struct {
 // New returns a handler that runs the program, safe for concurrent use. A program that cannot be found or may not be
 // executed is an error here; should it go away later, messages are held until it is back.
 func New(o Options) (consumer.PlainHandler, error) {
+	o, err := o.checked()
+	if err != nil {
+		return nil, err
+	}
+	return o.handle, nil
+}
+
+func (o Options) checked() (Options, error) {
 	if len(o.Command) == 0 || o.Command[0] == "" {
-		return nil, errors.New("program: the command is empty; give the program and its arguments as a list")
+		return o, errors.New("program: the command is empty; give the program and its arguments as a list")
 	}
 	if _, err := exec.LookPath(o.Command[0]); err != nil {
-		return nil, fmt.Errorf("program: %w; install it, make it executable, or give its whole path", err)
+		return o, fmt.Errorf("program: %w; install it, make it executable, or give its whole path", err)
 	}
 	if o.Environ == nil {
 		o.Environ = os.Environ()
@@ -70,7 +78,7 @@ func New(o Options) (consumer.PlainHandler, error) {
 		}
 	}
 	o.Environ = inherited
-	return o.handle, nil
+	return o, nil
 }
 
 func (o Options) handle(ctx context.Context, m message.Message) error {
@@ -99,14 +107,18 @@ func (o Options) handle(ctx context.Context, m message.Message) error {
 }
 
 func judge(err error, state *os.ProcessState, stderr string) error {
-	failed := &Error{err: err, name: "exit " + strconv.Itoa(state.ExitCode()), stderr: stderr}
-	switch code := state.ExitCode(); {
-	case code == exitPermanent:
+	failed := &Error{err: err, name: nameOf(state), stderr: stderr}
+	if state.ExitCode() == exitPermanent {
 		return consumer.Permanent(failed)
-	case code < 0:
-		failed.name = "signal"
 	}
 	return failed
+}
+
+func nameOf(state *os.ProcessState) string {
+	if code := state.ExitCode(); code >= 0 {
+		return "exit " + strconv.Itoa(code)
+	}
+	return "signal"
 }
 
 func (o Options) variables(m message.Message) []string {

@@ -28,9 +28,19 @@ func (w *workers) attach(o *consumer.Options, q topology.Queue, pool *pgxpool.Po
 	if q.Target.HTTP != nil {
 		return w.attachEndpoint(o, q, pool)
 	}
-	handler, err := program.New(program.Options{Command: q.Target.Exec, Queue: q.Name})
-	o.Plain = handler
-	return err
+	options := program.Options{Command: q.Target.Exec, Queue: q.Name}
+	if !q.Target.KeepAlive {
+		handler, err := program.New(options)
+		o.Plain = handler
+		return err
+	}
+	kept, err := program.NewWorkers(options)
+	if err != nil {
+		return err
+	}
+	w.close = append(w.close, kept.Close)
+	o.Remote = kept.Handle
+	return nil
 }
 
 func (w *workers) attachEndpoint(o *consumer.Options, q topology.Queue, pool *pgxpool.Pool) error {

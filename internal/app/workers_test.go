@@ -203,3 +203,24 @@ func TestAnOpenCircuitPausesTheQueueOfAnEndpoint(t *testing.T) {
 		require.Contains(t, []string{"1", "2"}, attempt, "%s: only what opened the circuit counts", id)
 	}
 }
+
+// The role with processes that stay: events, a message that kills its process, and one that never will be handled.
+func TestConsumeHandsMessagesToProcessesThatStay(t *testing.T) {
+	t.Parallel()
+	s := consume(t, &topology.Target{KeepAlive: true, Exec: []string{"sh", "-c", `echo '{"ready": true}'
+while IFS= read -r line; do
+  id=$(printf '%s' "$line" | sed 's/^{"id":"\([^"]*\)".*/\1/')
+  case "$line" in
+    *'"id":"crash"'*'"attempt":1,'*) kill -9 $$;;
+    *'"id":"bad"'*) printf '{"id": "bad", "result": "reject", "error": "no such customer"}\n'; continue;;
+  esac
+  printf '{"id": "%s", "result": "done", "events": [{"type": "mail.sent", "payload": "%s"}]}\n' "$id" "$id"
+done`}}, nil)
+	s.publish("good", "crash", "bad")
+	letters := s.dead(1)
+	s.handled(2)
+	require.ElementsMatch(t, []string{`mail.sent good "good"`, `mail.sent crash "crash"`}, s.outbox())
+	bad := message.FailureOf(letters["bad"].Headers)
+	require.Equal(t, []string{"permanent", "reject", "no such customer\n"}, []string{bad.Class, bad.Type, bad.Stack})
+	require.NoError(t, s.end(t))
+}
