@@ -32,7 +32,7 @@ type ActOptions struct {
 // says.
 func Act(ctx context.Context, o ActOptions) error {
 	role := map[string]func(context.Context, ActOptions) error{
-		roleTill: actTill, roleWorker: actWorker, roleCareless: actCareless, roleHoarder: actHoarder,
+		roleTill: actTill, roleWorker: actWorker, roleCareless: actCareless, roleHoarder: actHoarder, roleDesk: actDesk, roleMemoryDesk: actMemoryDesk,
 	}[o.Name]
 	if role == nil {
 		return fmt.Errorf("there is no role %q", o.Name)
@@ -61,10 +61,10 @@ func die() error {
 }
 
 // act starts the process of a role.
-func (s *stage) act(ctx context.Context, role string, task any, extra ...string) (*process, error) {
+func (s *stage) act(ctx context.Context, role string, task any) (*process, error) {
 	broker := s.url
 	if broker == "" {
 		broker = s.o.AMQPURL
 	}
-	return s.start(ctx, launch{args: []string{"drill", "act", role}, env: s.environ(broker, extra...), stdin: task})
+	return s.start(ctx, launch{args: []string{"drill", "act", role}, env: s.environ(broker), stdin: task})
 }

@@ -55,7 +55,7 @@ func publishedBare(ctx context.Context, s *stage) error {
 	sent, cut := 0, 0
 	publish := func() error {
 		sent++
-		client, err := amqp.DialConfig(through, amqp.Config{Dial: func(network, addr string) (net.Conn, error) { return net.DialTimeout(network, addr, time.Second) }})
+		client, err := amqp.DialConfig(through, amqp.Config{Dial: amqp.DefaultDial(time.Second)})
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (s *stage) probe(ctx context.Context, address string) *probes {
 			live, _ := get("/livez")
 			status, reason := get("/readyz")
 			if ctx.Err() != nil {
-				return nil
+				break // what the end of the arm interrupted is no answer
 			}
 			p.mu.Lock()
 			p.live[live]++

@@ -52,7 +52,8 @@ type Arm struct {
 func All() []Drill {
 	return []Drill{
 		retryStorm(), rateLimit(), politeClient(), circuitBreaker(), bulkhead(), timeout(),
-		paymentFallback(), budget(), tenantBulkhead(),
+		paymentFallback(), budget(), tenantBulkhead(), oneReservation(), dependencyDown(),
+		uncertainOutcome(), keyConflict(), reconciliation(), durableReconciliation(), compensation(), breakerRecovery(),
 		dualWrite(), competingRelays(), leaseExpiry(), poisonOutbox(),
 		transient503(), poisonMessage(), deadlock(), retriesExhausted(), duplicateDelivery(), redrive(), latePayment(), slowConsumer(),
 		paymentTimeout(), reservationReconcile(), brokerOutage(), sigterm(), kill9(), badConfig(),

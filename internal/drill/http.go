@@ -83,3 +83,11 @@ func (s *stage) client(name string, settings resilience.Settings) (*httpclient.C
 
 // always lets a circuit stay closed.
 const always = 1_000_000
+
+// readJSON reads the body of a request.
+func readJSON(r *http.Request, into any) error {
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	return nil
+}

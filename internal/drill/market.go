@@ -33,6 +33,8 @@ type market struct {
 	stock     map[string]int
 	// providerNet is between the shop and the provider.
 	providerNet *network
+	providerURL string // through it
+	providerAt  *meter
 	parts       map[string]part // consumers by queue
 
 	// Over HTTP, once it is open.
@@ -44,6 +46,7 @@ type market struct {
 	catalogAt                 *counter
 	inventoryNet, paymentsNet *network
 	catalogNet                *network
+	inventoryURL              string
 }
 
 // teas and tenants of the market.
@@ -59,7 +62,7 @@ func (s *stage) market(ctx context.Context, change func(*shop.Options)) (*market
 	if err != nil {
 		return nil, err
 	}
-	m := &market{stage: s, simulator: provider.NewSimulator(), spec: shop.Topology(), stock: map[string]int{tea: stockOfTea}, parts: map[string]part{}}
+	m := &market{stage: s, simulator: provider.NewSimulator(), providerAt: &meter{}, spec: shop.Topology(), stock: map[string]int{tea: stockOfTea}, parts: map[string]part{}}
 	for i := range m.spec.Queues {
 		q := &m.spec.Queues[i]
 		q.Retry, q.HandlerTimeout, q.Prefetch, q.Concurrency, q.MaxAttempts = []time.Duration{500 * time.Millisecond}, 2*time.Second, 10, 3, 4
@@ -68,15 +71,14 @@ func (s *stage) market(ctx context.Context, change func(*shop.Options)) (*market
 		return nil, err
 	}
 	s.onClose(func(context.Context) error { return m.simulator.SetRules() }) // lets go of what hangs
-	direct, err := s.serve(ctx, m.simulator)
+	direct, err := s.serve(ctx, m.providerAt.wrap(m.simulator))
 	if err != nil {
 		return nil, err
 	}
-	var url string
-	if m.providerNet, url, err = s.network(direct); err != nil {
+	if m.providerNet, m.providerURL, err = s.network(direct); err != nil {
 		return nil, err
 	}
-	if m.provider, err = provider.NewClient(provider.ClientOptions{URL: url, Timeout: 500 * time.Millisecond, Transport: s.transport()}); err != nil {
+	if m.provider, err = provider.NewClient(provider.ClientOptions{URL: m.providerURL, Timeout: 500 * time.Millisecond, Transport: s.transport()}); err != nil {
 		return nil, err
 	}
 	o := shop.Options{
@@ -271,7 +273,7 @@ func (m *market) open(ctx context.Context, limits shop.Limits) (err error) {
 	if err := errors.Join(faults[:]...); err != nil {
 		return err
 	}
-	o.Limits = &limits
+	o.Limits, m.inventoryURL = &limits, o.Inventory
 	if m.clients, err = m.shop.Clients(o); err != nil {
 		return err
 	}

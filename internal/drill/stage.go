@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/topology"
@@ -39,6 +40,7 @@ type stage struct {
 
 	pool      *pgxpool.Pool
 	url       string // of the vhost; empty: none yet
+	unsettled bool   // queues may still be in the making
 	strangers atomic.Int64
 
 	mu      sync.Mutex
@@ -186,7 +188,12 @@ func (s *stage) broker(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", errors.New("the AMQP URL cannot be parsed (not shown, for it may hold a password)")
 	}
-	s.onClose(func(ctx context.Context) error { return s.run.management.deleteVhost(ctx, s.vhost) })
+	s.onClose(func(ctx context.Context) error {
+		if s.unsettled {
+			pause.For(ctx, unsettledTime)
+		}
+		return s.run.management.deleteVhost(ctx, s.vhost)
+	})
 	if err := s.run.management.createVhost(ctx, s.vhost); err != nil {
 		return "", err
 	}
@@ -194,6 +201,10 @@ func (s *stage) broker(ctx context.Context) (string, error) {
 	s.url = u.String()
 	return s.url, nil
 }
+
+// unsettledTime is for what the broker may still be making when a drill gave up on it. A vhost that goes meanwhile takes RabbitMQ 3.10's
+// supervisor of dead-lettering with it (measured): from then on no queue that dead-letters at least once can be made on that node.
+const unsettledTime = 15 * time.Second
 
 // topology applies a specification in the arm's vhost.
 func (s *stage) topology(ctx context.Context, spec topology.Spec) error {
@@ -208,6 +219,7 @@ func (s *stage) topology(ctx context.Context, spec topology.Spec) error {
 		return err
 	}
 	if _, err := t.Apply(ctx, topology.ApplyOptions{}); err != nil {
+		s.unsettled = true
 		return fmt.Errorf("apply topology: %w", err)
 	}
 	return nil
