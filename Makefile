@@ -18,6 +18,7 @@ demo: build ## set up the local stack and run the whole way of an event on it, u
 
 test: need-go ## set up the local stack, vet and run all tests
 	go vet ./...
+	@scripts/browser path >/dev/null || echo 'no Chromium: the console is not tried in a browser; scripts/browser install'
 	@scripts/with-stack go test -timeout 20m ./...
 
 build: need-go ## build bin/surefoot

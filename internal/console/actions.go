@@ -195,7 +195,7 @@ func (p *pages) discard(w http.ResponseWriter, r *http.Request) {
 	c, d := p.c, discardData{choice: choiceOf(r.URL.Query()), Reason: r.PostFormValue("reason")}
 	result, err := c.discarded(r, d.choice)
 	if err == nil && !result.DryRun {
-		http.Redirect(w, r, "/dead/letters?"+d.Query()+"&done=discarded", http.StatusSeeOther)
+		http.Redirect(w, r, d.Link("/dead/letters")+"&done=discarded", http.StatusSeeOther)
 		return
 	}
 	status := http.StatusOK

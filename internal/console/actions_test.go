@@ -3,6 +3,7 @@ package console_test
 import (
 	"context"
 	"errors"
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -42,6 +43,14 @@ func (s *stage) audit() (list []string) {
 		list = append(list, strings.Join([]string{i.Action, i.Outcome, i.Who, i.Reason}, "|"))
 	}
 	return list
+}
+
+// linked is where a link of a page leads to.
+func (s *stage) linked(page, text string) string {
+	s.Helper()
+	found := regexp.MustCompile(`href="([^"]+)"[^>]*>`+regexp.QuoteMeta(text)).FindStringSubmatch(page)
+	require.NotNil(s, found, "no link %q", text)
+	return html.UnescapeString(found[1])
 }
 
 func runIn(s *stage, address string) string {
@@ -192,8 +201,10 @@ func TestDiscardIsWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.fill(letter("m1", "order.paid", "permanent", "bad"), letter("m2", "order.paid", "permanent", "bad"), letter("m3", "order.sent", "permanent", "bad"))
-	path := "/dead/discard?queue=" + work + "&type=order.paid"
+	path := s.linked(s.page("/dead/letters?queue="+work+"&type=order.paid"), "Discard…")
 	require.Regexp(t, `id="would">2<`, s.page(path))
+	require.Contains(t, s.page(s.linked(s.page("/dead/letters?queue="+work+"&type=order.paid"), "Redrive these…")), `name="type" value="order.paid"`)
+	path = html.UnescapeString(regexp.MustCompile(`<form method="post" action="([^"]+)"`).FindStringSubmatch(s.page(path))[1])
 	s.fill(letter("m4", "order.paid", "permanent", "bad"))
 	a := s.post(path, "count", "2", "reason", "test data")
 	require.Equal(t, http.StatusConflict, a.status, a.body)

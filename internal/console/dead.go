@@ -124,8 +124,15 @@ func choiceOf(q url.Values) choice {
 	}
 }
 
-// Query is the choice as part of an address.
-func (c choice) Query() string {
+// Link is the address of a page with this choice. Templates take it whole: of a part they would escape what joins the parameters.
+func (c choice) Link(path string) string {
+	if query := c.query(); query != "" {
+		path += "?" + query
+	}
+	return path
+}
+
+func (c choice) query() string {
 	q := url.Values{}
 	for name, value := range map[string]string{
 		"queue": c.Queue, "type": c.Type, "error-class": c.Class, "error-contains": c.Contains, "fingerprint": c.Fingerprint, "since": c.Since,
