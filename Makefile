@@ -2,7 +2,7 @@
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test build lint fmt fuzz crash faults alerts guards failover cluster soak test-brokers test-pgbouncer screenshots stack-down clean need-go
+.PHONY: help demo drills test build lint fmt fuzz crash faults alerts guards failover cluster soak test-brokers test-pgbouncer screenshots stack-down clean need-go
 
 ROUNDS ?= 20
 SOAK ?= 20m
@@ -15,6 +15,9 @@ help: ## list the targets
 
 demo: build ## set up the local stack and run the whole way of an event on it, under a minute
 	@scripts/with-stack bin/surefoot demo
+
+drills: build ## set up the local stack and run every drill on it, under 5 minutes; DRILL="NAME..." runs some
+	@scripts/with-stack bin/surefoot drill run $(or $(DRILL),--all)
 
 test: need-go ## set up the local stack, vet and run all tests
 	go vet ./...

@@ -39,3 +39,6 @@ func (p Played) Under(d Drill, arm string) []CheckResult {
 
 // NotObserved is the text of a figure that an arm owes.
 const NotObserved = notObserved
+
+// ValueText is a value for people.
+func ValueText(v any) string { return valueText(v) }
