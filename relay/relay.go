@@ -97,7 +97,7 @@ func (r *Relay) Run(ctx context.Context) error {
 func (r *Relay) checkSchema(ctx context.Context) error {
 	err := pg.CheckVersion(ctx, r.opts.Pool, r.opts.Schema)
 	if err == nil || resilience.SQLStateOf(err) == insufficientPrivilege {
-		err = cmp.Or(checkRights(ctx, r.opts.Pool, r.opts.Schema), err)
+		err = cmp.Or(CheckRights(ctx, r.opts.Pool, r.opts.Schema), err)
 	}
 	return err
 }

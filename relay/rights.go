@@ -51,7 +51,9 @@ func (e *RightsError) Error() string {
 // SQLState is PostgreSQL's insufficient_privilege.
 func (e *RightsError) SQLState() string { return insufficientPrivilege }
 
-func checkRights(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+// CheckRights returns a [RightsError] that names what a relay needs and the pool's role does not have in the schema, nil when it has all;
+// any other error says that the database could not be asked. It changes nothing.
+func CheckRights(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	rows, err := pool.Query(ctx, rightsSQL.In(schema))
 	if err != nil {
 		return fmt.Errorf("check the database role's rights: %w", err)

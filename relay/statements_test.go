@@ -181,12 +181,12 @@ func TestTheJanitorNeedsNoMoreRights(t *testing.T) {
 	require.NoError(t, err)
 	defer limited.Close()
 	var lacking *RightsError
-	require.ErrorAs(t, checkRights(t.Context(), limited, db.Schema), &lacking)
+	require.ErrorAs(t, CheckRights(t.Context(), limited, db.Schema), &lacking)
 	for _, grant := range lacking.Grants {
 		_, err := db.Pool.Exec(t.Context(), grant)
 		require.NoError(t, err)
 	}
-	require.NoError(t, checkRights(t.Context(), limited, db.Schema))
+	require.NoError(t, CheckRights(t.Context(), limited, db.Schema))
 	j := &janitor{pool: limited, schema: db.Schema, metrics: newMetrics()}
 	require.NoError(t, j.figures(t.Context()))
 	require.NoError(t, j.clean(t.Context()))
