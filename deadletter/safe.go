@@ -35,7 +35,7 @@ func (d *DeadLetters) safe(ctx context.Context, conn *rabbit.Conn, n names) erro
 	if err != nil {
 		return d.unchecked(n, err)
 	}
-	return unsafe(q, policies, conn.ServerVersion())
+	return Safe(q, policies, conn.ServerVersion())
 }
 
 func (d *DeadLetters) unchecked(n names, cause error) error {
@@ -46,8 +46,8 @@ func (d *DeadLetters) unchecked(n names, cause error) error {
 	return fmt.Errorf("%w: %s is not in the configured topology, and its delivery limit could not be checked: %w", ErrUnsafe, n.dlq, cause)
 }
 
-// unsafe says what is wrong with a queue's settings, nil when nothing is.
-func unsafe(q rabbit.Queue, policies []rabbit.Policy, v rabbit.Version) error {
+// Safe says what is wrong with a dead-letter queue's settings, as an error that wraps [ErrUnsafe], nil when nothing is. It is pure.
+func Safe(q rabbit.Queue, policies []rabbit.Policy, v rabbit.Version) error {
 	const mend = `set one first: rabbitmqctl set_policy -p VHOST --apply-to queues dlq-limit '\.dlq$' '{"delivery-limit":1000000}'`
 	limit, set := deliveryLimit(q, policies)
 	unlimited := set && limit < 0 && v.AtLeast(4, 0)

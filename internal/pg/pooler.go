@@ -30,6 +30,12 @@ type pooled struct {
 	ownTimeout bool // the open transaction has set one on the server
 }
 
+// IsPooled reports whether a pooler is at the other end of a connection of a pool of [Open], as far as that shows from here: see sessions.
+func IsPooled(conn *pgx.Conn) bool {
+	p, _ := conn.PgConn().CustomData()[customData].(*pooled)
+	return p != nil
+}
+
 type cancelKey struct{}
 
 // customData is the key of *pooled.
