@@ -48,7 +48,7 @@ func (s *stage) audit() (list []string) {
 // linked is where a link of a page leads to.
 func (s *stage) linked(page, text string) string {
 	s.Helper()
-	found := regexp.MustCompile(`href="([^"]+)"[^>]*>`+regexp.QuoteMeta(text)).FindStringSubmatch(page)
+	found := regexp.MustCompile(`href="([^"]+)"[^>]*>` + regexp.QuoteMeta(text)).FindStringSubmatch(page)
 	require.NotNil(s, found, "no link %q", text)
 	return html.UnescapeString(found[1])
 }

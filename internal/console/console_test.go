@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/internal/console"
-	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 )
 
@@ -166,10 +165,7 @@ func TestServicesAway(t *testing.T) {
 	s := newStage(t, func(o *console.Options) {
 		database, broker = testkit.Proxy(t, o.Pool.Config().ConnString()), testkit.Proxy(t, o.AMQPURL)
 		o.AMQPURL = broker.Through(t, o.AMQPURL)
-		pool, err := pg.Open(t.Context(), pg.Options{URL: database.Through(t, o.Pool.Config().ConnString()), Name: "console", MaxConns: 4, ConnectTimeout: time.Second})
-		require.NoError(t, err)
-		t.Cleanup(pool.Close)
-		o.Pool = pool
+		o.Pool = poolThrough(t, database, o.Pool.Config().ConnString())
 	})
 	s.consume(func(string) error { return errors.New("bad address") })
 	s.send("m1")
@@ -188,6 +184,8 @@ func TestServicesAway(t *testing.T) {
 	require.Contains(t, s.page("/dead"), "as they were known before the database went away")
 	require.Equal(t, http.StatusServiceUnavailable, s.get("/audit").status)
 	require.Contains(t, s.get("/audit").body, "the audit cannot be read")
+	require.Contains(t, s.get("/audit").body, `id="error" data-live`, "it comes by itself")
+	require.NotContains(t, s.post("/queues/pause", "queue", work, "reason", "r").body, `id="error" data-live`, "a change does not")
 
 	broker.Heal(t)
 	database.Heal(t)
@@ -201,10 +199,7 @@ func TestServicesAwayFromTheStart(t *testing.T) {
 		database, broker := testkit.Proxy(t, o.Pool.Config().ConnString()), testkit.Proxy(t, o.AMQPURL)
 		o.AMQPURL = broker.Through(t, o.AMQPURL)
 		o.ManagementURL = "http://127.0.0.1:1"
-		pool, err := pg.Open(t.Context(), pg.Options{URL: database.Through(t, o.Pool.Config().ConnString()), Name: "console", MaxConns: 4, ConnectTimeout: time.Second})
-		require.NoError(t, err)
-		t.Cleanup(pool.Close)
-		o.Pool = pool
+		o.Pool = poolThrough(t, database, o.Pool.Config().ConnString())
 		broker.Cut()
 		database.Cut()
 	})

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/console"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 )
 
 // incident leaves what an on-call operator finds: three causes, one of them grave. What fails for the first of them is mended by the switch
@@ -106,4 +109,21 @@ func TestBrowserLiveUpdatesCanBePaused(t *testing.T) {
 	b.see("table tbody tr td:nth-of-type(7)", "3")
 	s.stop()
 	b.see("#pulse-text", "Out of reach")
+}
+
+// A page that could not be made comes by itself once it can.
+func TestBrowserHeals(t *testing.T) {
+	t.Parallel()
+	var database *testkit.FaultyNetwork
+	s := newStage(t, func(o *console.Options) {
+		database = testkit.Proxy(t, o.Pool.Config().ConnString())
+		o.Pool = poolThrough(t, database, o.Pool.Config().ConnString())
+	})
+	b := s.openBrowser(390)
+	database.Cut()
+	b.open("/audit")
+	b.see("main", "the audit cannot be read", "PostgreSQL does not answer")
+	b.fits("/audit")
+	database.Heal(t)
+	b.see("main", "No entry matches")
 }

@@ -202,7 +202,14 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, nav string, err err
 	case http.StatusBadRequest:
 		title = "That cannot be asked for"
 	}
-	p.write(w, r, status, "error", nav, found{title: title, data: err.Error()})
+	passes := status == http.StatusServiceUnavailable && r.Method == http.MethodGet
+	p.write(w, r, status, "error", nav, found{title: title, data: failure{err.Error(), passes}})
+}
+
+// failure is an error as a page shows it. One that passes is asked for again by the page itself.
+type failure struct {
+	Text   string
+	Passes bool
 }
 
 // statusOf is the status of an error's answer: what is not known is a service that is away.

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/internal/console"
 	"github.com/surefoot-mq/surefoot/internal/dlqindex"
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -250,4 +252,13 @@ func (s *stage) index(m amqp.Publishing) {
 		ID: m.MessageId, Type: m.Type, Source: m.AppId, CorrelationID: m.CorrelationId, Headers: m.Headers, Body: m.Body,
 		Class: message.Text(m.Headers, message.HeaderErrorClass), DiedAt: time.Now(),
 	})}))
+}
+
+// poolThrough is a pool that the network can fail.
+func poolThrough(t testing.TB, network *testkit.FaultyNetwork, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pg.Open(t.Context(), pg.Options{URL: network.Through(t, url), Name: "console", MaxConns: 4, ConnectTimeout: time.Second})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
 }

@@ -60,6 +60,10 @@
   function take(page) {
     for (const part of document.querySelectorAll("[data-live][id]")) {
       const fresh = page.getElementById(part.id);
+      if (!fresh && part.id === "error") { // what was in the way has passed
+        location.reload();
+        return;
+      }
       if (fresh && !busy(part)) morph(part, fresh);
     }
     document.title = page.title;
@@ -75,10 +79,10 @@
     asking.responseType = "document"; // parsed by the browser; its scripts do not run
     asking.timeout = 20000;
     asking.onload = () => {
-      const page = asking.response, fine = asking.status < 500;
+      const page = asking.response;
       asking = null;
       if (paused || pressed) return;
-      if (fine && page) { take(page); show("on", "Live"); } else show("off", "Out of reach");
+      if (page && page.getElementById("main")) { take(page); show("on", "Live"); } else show("off", "Out of reach");
     };
     asking.onerror = asking.ontimeout = asking.onabort = () => { asking = null; if (!paused) show("off", "Out of reach"); };
     asking.send();
