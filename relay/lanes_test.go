@@ -11,8 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/surefoot-mq/surefoot/message"
 )
 
 // model is a database and a broker of a few maps around real lanes. Snapshots are numbers: a row is visible in
@@ -77,7 +75,7 @@ func (m *model) row(r *modelRow, late bool) *row {
 	if r.key != "" {
 		hash = int64(r.key[0])
 	}
-	return &row{id: r.id, hash: hash, late: late, readAt: m.now, msg: message.Message{ID: strconv.FormatInt(r.id, 10), Key: r.key, Type: r.route}}
+	return &row{id: r.id, hash: hash, late: late, readAt: m.now, msg: content{ID: strconv.FormatInt(r.id, 10), Key: r.key, Type: r.route}}
 }
 
 // draw takes ids for rows of one transaction.

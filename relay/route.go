@@ -58,7 +58,7 @@ func (s *lanes) routeOf(r *row) *route {
 	if r.msg.Exchange == "" {
 		r.msg.Exchange = s.exchange
 	}
-	name := routeName{r.msg.Exchange, r.msg.Route()}
+	name := routeName{r.msg.Exchange, r.msg.route()}
 	t := s.routes[name]
 	if t == nil {
 		t = &route{name: name, exchange: s.gates[name.exchange]}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -37,7 +38,7 @@ type row struct {
 	shard     int16
 	id, hash  int64
 	createdAt time.Time
-	msg       message.Message
+	msg       content
 	headers   []byte
 	// late: visible only now though its id is below the cursor.
 	late   bool
@@ -59,25 +60,58 @@ type row struct {
 	parked *parkedRef
 }
 
+// content is a message in less than half of the memory. Its texts are parts of one.
+type content struct {
+	ID, Type, Key, Exchange, RoutingKey string
+	Payload                             []byte
+	occurred                            int64 // microseconds since 1970
+	more                                string
+	ends                                [moreTexts]uint16
+}
+
+// The texts that are needed only to publish, in the order of rowColumns.
+const (
+	textContentType = iota
+	textSource
+	textCorrelationID
+	textCausationID
+	textRequestID
+	textTraceParent
+	textTraceState
+	moreTexts
+)
+
+// text returns one of those.
+func (c *content) text(which int) string {
+	begin := uint16(0)
+	if which > 0 {
+		begin = c.ends[which-1]
+	}
+	return c.more[begin:c.ends[which]]
+}
+
+// route is the routing key, see [message.Message.Route].
+func (c *content) route() string { return cmp.Or(c.RoutingKey, c.Type) }
+
+// message returns it whole.
+func (c *content) message() message.Message {
+	return message.Message{
+		ID: c.ID, Type: c.Type, Key: c.Key, Exchange: c.Exchange, RoutingKey: c.RoutingKey, Payload: c.Payload, OccurredAt: time.UnixMicro(c.occurred),
+		ContentType: c.text(textContentType), Source: c.text(textSource), CorrelationID: c.text(textCorrelationID), CausationID: c.text(textCausationID),
+		RequestID: c.text(textRequestID), TraceParent: c.text(textTraceParent), TraceState: c.text(textTraceState),
+	}
+}
+
 // size is what the row counts against limits in bytes.
 func (r *row) size() int { return len(r.msg.Payload) + len(r.headers) + rowOverhead }
 
 // empty lets go of what only a publish needs, once the row counts against no limit any more.
 func (r *row) empty() { r.msg.Payload, r.headers = nil, nil }
 
-// fields are where the columns of rowColumns go.
-func (r *row) fields() []any {
-	m := &r.msg
-	return []any{
-		&r.shard, &r.id, &r.hash, &r.createdAt, &m.OccurredAt, &m.ID, &m.Type, &m.Key, &m.Exchange, &m.RoutingKey,
-		&m.ContentType, &m.Source, &m.CorrelationID, &m.CausationID, &m.RequestID, &m.TraceParent, &m.TraceState, &r.headers, &m.Payload,
-	}
-}
-
 // publishing encodes the row. Shard, id and epoch travel along, so that a late publish of a former owner can
 // be told from the new owner's.
 func (r *row) publishing(epoch int64) (amqp.Publishing, error) {
-	m := r.msg // decoded headers are not kept: they take many times their text
+	m := r.msg.message() // decoded headers are not kept: they take many times their text
 	if r.headers != nil {
 		headers, err := message.ParseHeadersJSON(r.headers)
 		if err != nil {

@@ -39,8 +39,8 @@ func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err
 		}
 	}
 	r = &row{readAt: readAt}
-	if !s.binary { // the simple protocol
-		return kind, r, rows.Scan(append([]any{&kind}[:s.from], r.fields()...)...)
+	if !s.binary {
+		return s.scanText(rows, r)
 	}
 	raw := rows.RawValues()
 	if s.from > 0 {
@@ -51,32 +51,54 @@ func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err
 		return 0, nil, fmt.Errorf("a row of the outbox has columns of %d, %d, %d, %d and %d bytes where 2, 8, 8, 8 and 8 are expected",
 			len(values[colShard]), len(values[colID]), len(values[colHash]), len(values[colCreated]), len(values[colOccurred]))
 	}
-	r.shard, r.id = int16(binary.BigEndian.Uint16(values[colShard])), integer(values[colID])
-	r.hash, r.createdAt, r.msg.OccurredAt = integer(values[colHash]), instant(values[colCreated]), instant(values[colOccurred])
-	s.text(r, values[colFirstText:colHeaders])
+	r.shard, r.id, r.hash = int16(binary.BigEndian.Uint16(values[colShard])), integer(values[colID]), integer(values[colHash])
+	r.createdAt, r.msg.occurred = time.UnixMicro(micros(values[colCreated])), micros(values[colOccurred])
+	s.keep(&r.msg, values[colFirstText:colHeaders])
 	r.headers, r.msg.Payload = copied(values[colHeaders]), copied(values[colPayload])
 	return kind, r, nil
 }
 
-func (s *scanner) text(r *row, values [][]byte) {
+// scanText is for the simple protocol, which sends everything as text.
+func (s *scanner) scanText(rows pgx.Rows, r *row) (kind int16, _ *row, err error) {
+	var occurred time.Time
+	var texts [colHeaders - colFirstText][]byte
+	to := append([]any{&kind}[:s.from], &r.shard, &r.id, &r.hash, &r.createdAt, &occurred)
+	for i := range texts {
+		to = append(to, &texts[i])
+	}
+	if err := rows.Scan(append(to, &r.headers, &r.msg.Payload)...); err != nil {
+		return 0, nil, err
+	}
+	r.msg.occurred = occurred.UnixMicro()
+	s.keep(&r.msg, texts[:])
+	return kind, r, nil
+}
+
+// keep makes the texts of a row one. The table bounds each of them.
+func (s *scanner) keep(c *content, values [][]byte) {
 	s.texts = s.texts[:0]
 	for _, v := range values {
 		s.texts = append(s.texts, v...)
 	}
-	whole, m := string(s.texts), &r.msg
-	for i, to := range [...]*string{
-		&m.ID, &m.Type, &m.Key, &m.Exchange, &m.RoutingKey, &m.ContentType, &m.Source, &m.CorrelationID, &m.CausationID, &m.RequestID, &m.TraceParent, &m.TraceState,
-	} {
+	whole := string(s.texts)
+	first := [...]*string{&c.ID, &c.Type, &c.Key, &c.Exchange, &c.RoutingKey}
+	for i, to := range first {
 		*to, whole = whole[:len(values[i])], whole[len(values[i]):]
+	}
+	c.more = whole
+	end := 0
+	for i, v := range values[len(first):] {
+		end += len(v)
+		c.ends[i] = uint16(end)
 	}
 }
 
 func integer(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
 
-// instant reads a timestamptz: microseconds since 2000.
-func instant(b []byte) time.Time {
+// micros reads a timestamptz, which counts from 2000, as microseconds since 1970.
+func micros(b []byte) int64 {
 	const y2k = 946_684_800_000_000
-	return time.UnixMicro(y2k + integer(b))
+	return y2k + integer(b)
 }
 
 // copied keeps what is valid only until the next row; NULL is nil.

@@ -298,7 +298,7 @@ func (s *shard) publishOne(r *row) bool {
 	refused := true // by the encoder
 	msg, err := r.publishing(s.epoch)
 	if err == nil {
-		err = s.current.pub.TryPublish(r.msg.Exchange, r.msg.Route(), msg, r)
+		err = s.current.pub.TryPublish(r.route.name.exchange, r.route.name.key, msg, r)
 		refused = rabbit.IsRefused(err)
 	}
 	switch {

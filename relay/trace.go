@@ -8,11 +8,12 @@ import (
 
 // trace tells of a publish that was confirmed, where the message has a trace. The span is made when it is over: a row in flight carries none.
 func (r *row) trace(confirmed time.Time) {
-	if r.msg.TraceParent == "" {
+	parent := r.msg.text(textTraceParent)
+	if parent == "" {
 		return
 	}
 	telemetry.Step{
 		Operation: telemetry.OpPublish, Destination: r.msg.Exchange, MessageID: r.msg.ID, EventType: r.msg.Type,
-		Parent: r.msg.TraceParent, State: r.msg.TraceState, Began: r.sentAt, Ended: confirmed,
+		Parent: parent, State: r.msg.text(textTraceState), Began: r.sentAt, Ended: confirmed,
 	}.Record()
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/internal/testkit"
-	"github.com/surefoot-mq/surefoot/message"
 )
 
 // laneBench is lanes with room for three waiting rows of a key, and rows whose ids say their order.
@@ -26,7 +25,7 @@ func newLaneBench() *laneBench {
 }
 
 func (b *laneBench) row(id int64, key string) *row {
-	return &row{id: id, readAt: b.now, hash: int64(len(key)), msg: message.Message{ID: strconv.FormatInt(id, 10), Key: key, Type: "r"}}
+	return &row{id: id, readAt: b.now, hash: int64(len(key)), msg: content{ID: strconv.FormatInt(id, 10), Key: key, Type: "r"}}
 }
 
 func (b *laneBench) read(key string, ids ...int64) {
