@@ -62,6 +62,8 @@ type Options struct {
 	CertFile, KeyFile string
 	// IgnoreAnswer leaves the bodies of successes alone: the endpoint emits no events. Default: false.
 	IgnoreAnswer bool
+	// Now is the time of signatures. Default: time.Now.
+	Now func() time.Time
 }
 
 // Endpoint posts messages. It is safe for concurrent use.
@@ -79,6 +81,9 @@ func New(o Options) (*Endpoint, error) {
 	}
 	if _, err := http.NewRequest(http.MethodPost, o.URL, nil); err != nil { //nolint:noctx // it is never sent
 		return nil, errors.New("endpoint: the URL is none (not shown: it may hold secrets)")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	trust, err := o.tls()
 	if err != nil {
@@ -229,7 +234,7 @@ func (e *Endpoint) request(ctx context.Context, m message.Message) (*http.Reques
 		r.Header.Set("Authorization", "Bearer "+secrets.bearer)
 	}
 	if secrets.key != "" {
-		r.Header.Set(HeaderSignature, Sign(secrets.key, time.Now(), r.Header, m.Payload))
+		r.Header.Set(HeaderSignature, Sign(secrets.key, e.o.Now(), r.Header, m.Payload))
 	}
 	return r, nil
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -222,5 +224,24 @@ done`}}, nil)
 	require.ElementsMatch(t, []string{`mail.sent good "good"`, `mail.sent crash "crash"`}, s.outbox())
 	bad := message.FailureOf(letters["bad"].Headers)
 	require.Equal(t, []string{"permanent", "reject", "no such customer\n"}, []string{bad.Class, bad.Type, bad.Stack})
+	require.NoError(t, s.end(t))
+}
+
+// The example over HTTP, with a real queue, signed.
+func TestConsumeHandsMessagesToTheExampleInPython(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key := filepath.Join(dir, "key")
+	require.NoError(t, os.WriteFile(key, []byte("secret"), 0o600))
+	url := testkit.PythonServer(t, []string{"WORKER_DB=" + filepath.Join(dir, "db"), "WORKER_SIGNING_KEY_FILE=" + key}, "../../examples/workers/worker.py", "0")
+	s := consume(t, &topology.Target{HTTP: &topology.HTTPTarget{URL: url, SigningKeyFile: key}}, nil)
+	for id, body := range map[string]string{"m1": `{"orderId": "a"}`, "m2": `{"orderId": "b"}`, "m3": `{}`} {
+		require.NoError(t, s.ch.PublishWithContext(t.Context(), "shop.events", "order.created", true, false,
+			amqp.Publishing{MessageId: id, Type: "order.created", Body: []byte(body), DeliveryMode: amqp.Persistent}))
+	}
+	letters := s.dead(1)
+	s.handled(2)
+	require.ElementsMatch(t, []string{`mail.queued m1 {"orderId": "a"}`, `mail.queued m2 {"orderId": "b"}`}, s.outbox())
+	require.Contains(t, message.FailureOf(letters["m3"].Headers).Stack, "no JSON object with orderId")
 	require.NoError(t, s.end(t))
 }

@@ -16,6 +16,7 @@ func commands(s *session) []*cobra.Command {
 		outboxCommand(s),
 		relayCommand(s),
 		consumeCommand(s),
+		workerCommand(s),
 		dlqCommand(s),
 		watchdogCommand(s),
 		reconcileCommand(s),
