@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/surefoot-mq/surefoot/internal/fault"
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
@@ -133,7 +135,7 @@ func killAll(ctx context.Context, s *stage) error {
 			return err
 		}
 	}
-	if err := errors.Join(load.stop(), s.exec(ctx, mendedNow)); err != nil {
+	if err := errors.Join(load.stop(), s.exec(ctx, mendedNow), f.resume(ctx)); err != nil {
 		return err
 	}
 	return f.account(ctx, queue.DLQ())
@@ -200,6 +202,9 @@ func (f *fleet) point(component string) string {
 
 // redrive runs a redrive of all dead letters to its end, which may be a kill.
 func (f *fleet) redrive(ctx context.Context, at string) error {
+	if err := f.stage.exec(ctx, killLocks); err != nil { // the last one may have died with it
+		return err
+	}
 	env := append([]string{}, f.env...)
 	if at != "" {
 		env = append(env, "SUREFOOT_FAULT="+at)
@@ -212,6 +217,40 @@ func (f *fleet) redrive(ctx context.Context, at string) error {
 	}
 	_, err = p.wait(ctx, time.Minute)
 	return err
+}
+
+const (
+	killLocks pg.SQL = `UPDATE @schema@.dlq_lock SET expires_at = now()`
+	killRuns  pg.SQL = `UPDATE @schema@.dlq_runs SET lease_until = now()`
+	killLive  pg.SQL = `SELECT id::text FROM @schema@.dlq_runs WHERE state IN ('running', 'paused')`
+)
+
+// resume goes on with redrives whose process was killed, as a replica of `surefoot run` would when their lease is over, half a minute
+// later.
+func (f *fleet) resume(ctx context.Context) error {
+	s := f.stage
+	if err := errors.Join(s.exec(ctx, killLocks), s.exec(ctx, killRuns)); err != nil {
+		return err
+	}
+	rows, err := s.pool.Query(ctx, killLive.In(s.schema))
+	if err != nil {
+		return err
+	}
+	runs, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, id := range runs {
+		p, err := s.start(ctx, launch{args: []string{"dlq", "runs", "resume", id, "--yes"}, env: f.env, dir: f.dir})
+		if err != nil {
+			return err
+		}
+		if code, err := p.wait(ctx, time.Minute); err != nil || code != 0 {
+			return errors.Join(err, fmt.Errorf("%s: exit %d: %s", p.name, code, p.out))
+		}
+	}
+	s.observe("redrives_resumed", len(runs))
+	return nil
 }
 
 // account brings back what is dead until everything has had its effect, and counts.
