@@ -179,9 +179,10 @@ func filterText(filter json.RawMessage) string {
 
 type discardData struct {
 	choice
-	Result *deadletter.Result // of the look
-	Failed string
-	Reason string
+	Result  *deadletter.Result // of the look
+	Reasons []leftReason
+	Failed  string
+	Reason  string
 }
 
 // discard looks first, and drops exactly as many as were seen, when they are still what matches.
@@ -202,7 +203,7 @@ func (p *pages) discard(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		d.Failed, status = line(err), statusOf(err)
 	} else {
-		d.Result = &result
+		d.Result, d.Reasons = &result, reasons(result.Left)
 	}
 	p.write(w, r, status, "discard", "/dead", found{title: "Discard dead letters", data: d})
 }

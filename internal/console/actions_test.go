@@ -142,6 +142,8 @@ func TestPauseAndResume(t *testing.T) {
 	s.see("/run?id="+id, "running") // another process may go on with it
 	plan := s.follow("/redrive", "queue", work, "reason", "all of it")
 	require.Contains(t, s.page(plan), "belong to another redrive")
+	require.Contains(t, s.page(plan), `<a href="/run?id=`+id+`">another redrive</a>`)
+	require.Contains(t, s.page("/dead/discard?queue="+work), `<a href="/run?id=`+id+`">another redrive</a>`)
 	s.follow("/run/drop", "id", runIn(s, plan))
 	require.Equal(t, http.StatusNotFound, s.get(plan).status)
 	s.follow("/run/cancel", "id", id, "reason", "enough")

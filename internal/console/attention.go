@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,7 +29,11 @@ func (c *Console) problems(f *facts) (list []problem) {
 		}
 		list = append(list, problem{title, text + ": " + escape.Line(err.Error(), maxLine)})
 	}
-	away("PostgreSQL does not answer", f.Outbox.Err, f.Outbox.At, "What the database knows (outbox, groups, runs, audit)")
+	title := "PostgreSQL does not answer"
+	if _, unfit := errors.AsType[unfitError](f.Outbox.Err); unfit {
+		title = "The database cannot be used"
+	}
+	away(title, f.Outbox.Err, f.Outbox.At, "What the database knows (outbox, groups, runs, audit)")
 	away("RabbitMQ does not answer", f.Broker.Err, f.Broker.At, "What lies in the queues")
 	if f.Broker.Err == nil {
 		away("RabbitMQ's management API does not answer", f.Flows.Err, f.Flows.At, "Rates and unacknowledged messages")
@@ -84,7 +89,7 @@ type addCall func(kind, word, link, do, text string, args ...any)
 
 func (c *Console) serviceCalls(f *facts, add addCall) {
 	if f.Outbox.Err != nil {
-		add("bad", "away", "", "", "PostgreSQL does not answer.")
+		add("bad", "away", "", "", "The database is not there, or not as it should be.")
 	}
 	if f.Broker.Err != nil {
 		add("bad", "away", "", "", "RabbitMQ does not answer.")

@@ -207,3 +207,11 @@ func TestServicesAwayFromTheStart(t *testing.T) {
 	require.Contains(t, s.page("/queues"), "orders.saga")
 	require.Equal(t, http.StatusServiceUnavailable, s.get("/dead").status)
 }
+
+// A schema that was not made yet is no database that is away.
+func TestASchemaThatIsMissing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, func(o *console.Options) { o.Schema = testkit.Name("none") })
+	s.see("/", "The database cannot be used", "surefoot migrate up")
+	require.NotContains(t, s.page("/"), "PostgreSQL does not answer")
+}

@@ -41,7 +41,7 @@ func (b *browser) tabTo(what string) {
 // The way from the overview to a redrive needs no mouse, and begins with a link past the navigation.
 func TestBrowserByKeyboard(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newStage(t, calmly)
 	s.consume(func(string) error { return nil })
 	m := letter("m1", "order.paid", "permanent", "bad address")
 	s.fill(m)

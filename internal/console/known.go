@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/consumer"
@@ -123,6 +124,24 @@ SELECT coalesce(sum(n_tup_ins) FILTER (WHERE relname = 'outbox'), 0)::bigint, co
        coalesce(sum(n_tup_ins) FILTER (WHERE relname = 'inbox'), 0)::bigint
 FROM pg_stat_user_tables WHERE schemaname = $1 AND relname IN ('outbox', 'inbox')`
 
+// unfitError says that the database answers, and not with what this program knows.
+type unfitError struct{ error }
+
+// Unwrap returns the cause.
+func (e unfitError) Unwrap() error { return e.error }
+
+// summary says of a schema that is missing, older or newer what to do.
+func summary(ctx context.Context, o Options) (outbox.Summary, error) {
+	s, err := outbox.Summarize(ctx, o.Pool, o.Schema)
+	if _, answered := errors.AsType[*pgconn.PgError](err); err == nil || !answered || pg.IsUnavailable(err) {
+		return s, err
+	}
+	if unfit := pg.CheckVersion(ctx, o.Pool, o.Schema); unfit != nil {
+		err = unfit
+	}
+	return s, unfitError{err}
+}
+
 const relaysSQL pg.SQL = `
 SELECT name, able_since IS NOT NULL FROM @schema@.outbox_members WHERE expires_at > clock_timestamp() ORDER BY name LIMIT 100`
 
@@ -150,7 +169,7 @@ func (c *Console) ask(ctx context.Context, working *sync.WaitGroup) {
 	}
 	every(o.Interval, func(ctx context.Context) {
 		learn(ctx, k, func(f *facts) *fact[outbox.Summary] { return &f.Outbox }, func(ctx context.Context) (outbox.Summary, error) {
-			return outbox.Summarize(ctx, o.Pool, o.Schema)
+			return summary(ctx, o)
 		})
 		learn(ctx, k, func(f *facts) *fact[tableCounts] { return &f.Tables }, func(ctx context.Context) (t tableCounts, err error) {
 			err = o.Pool.QueryRow(ctx, tablesSQL.In(o.Schema), o.Schema).Scan(&t.Enqueued, &t.Left, &t.Handled)

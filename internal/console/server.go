@@ -33,7 +33,7 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 // serve answers until ctx ends; then streams end at once, and requests in flight have a moment.
 func (c *Console) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: c.Handler(), ErrorLog: log.New(c.opts.Logger, "", 0),
+		Handler: c.handler(), ErrorLog: log.New(c.opts.Logger, "", 0),
 		ReadTimeout: readTimeout, ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 	}
 	failed := make(chan error, 1)
@@ -60,8 +60,8 @@ func (c *Console) serve(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// Handler answers all requests. It is exported for tests.
-func (c *Console) Handler() http.Handler {
+// handler answers all requests.
+func (c *Console) handler() http.Handler {
 	mux := http.NewServeMux()
 	c.pages.routes(mux)
 	mux.HandleFunc("GET /live", c.live)

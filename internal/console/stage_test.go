@@ -262,3 +262,6 @@ func poolThrough(t testing.TB, network *testkit.FaultyNetwork, url string) *pgxp
 	t.Cleanup(pool.Close)
 	return pool
 }
+
+// calmly updates pages as often as it is done in earnest: browsers are busy enough.
+func calmly(o *console.Options) { o.Interval = 2 * time.Second }
