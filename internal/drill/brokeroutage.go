@@ -92,12 +92,11 @@ func publishedBare(ctx context.Context, s *stage) error {
 
 // probes ask a process how it is, over and over.
 type probes struct {
-	mu     sync.Mutex
-	live   map[int]int // answers by status; 0 is none
-	ready  int         // the last status
-	reason string
-	worst  int    // the highest status of readiness
-	why    string // with that
+	mu    sync.Mutex
+	live  map[int]int // answers by status; 0 is none
+	ready int         // the last status
+	worst int         // the highest status of readiness
+	why   string      // with that
 }
 
 // freePort is one that nobody listens on, for a moment.
@@ -130,20 +129,25 @@ func (s *stage) probe(ctx context.Context, address string) *probes {
 		for pause.For(ctx, 100*time.Millisecond) {
 			live, _ := get("/livez")
 			status, reason := get("/readyz")
-			if ctx.Err() != nil {
-				break // what the end of the arm interrupted is no answer
-			}
-			p.mu.Lock()
-			p.live[live]++
-			p.ready, p.reason = status, reason
-			if status > p.worst {
-				p.worst, p.why = status, reason
-			}
-			p.mu.Unlock()
+			p.note(ctx, live, status, reason)
 		}
 		return nil
 	})
 	return p
+}
+
+// note writes answers down, but not those that the end of the arm has interrupted.
+func (p *probes) note(ctx context.Context, live, status int, reason string) {
+	if ctx.Err() != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.live[live]++
+	p.ready = status
+	if status > p.worst {
+		p.worst, p.why = status, reason
+	}
 }
 
 func (p *probes) is(status int) bool { p.mu.Lock(); defer p.mu.Unlock(); return p.ready == status }
