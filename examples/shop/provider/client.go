@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/examples/shop/web"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
@@ -84,7 +85,8 @@ func (c *Client) Charge(ctx context.Context, key string, req ChargeRequest) (Cha
 	if err != nil {
 		return charge, fmt.Errorf("encode charge: %w", err)
 	}
-	err = c.call(ctx, call{op: "charge", method: http.MethodPost, path: "/charges", key: key, body: body}, &charge)
+	judge := func() bool { return charge.of(key) && charge.AmountCents == req.AmountCents }
+	err = c.call(ctx, call{op: "charge", method: http.MethodPost, path: "/charges", key: key, body: body, judge: judge}, &charge)
 	return charge, err
 }
 
@@ -92,14 +94,16 @@ func (c *Client) Charge(ctx context.Context, key string, req ChargeRequest) (Cha
 // nothing.
 func (c *Client) Reverse(ctx context.Context, key string) (Reversal, error) {
 	var reversal Reversal
-	err := c.call(ctx, call{op: "reverse", method: http.MethodPost, path: "/reversals/" + url.PathEscape(key), key: key}, &reversal)
+	judge := func() bool { return reversal.of(key) }
+	err := c.call(ctx, call{op: "reverse", method: http.MethodPost, path: "/reversals/" + url.PathEscape(key), key: key, judge: judge}, &reversal)
 	return reversal, err
 }
 
 // Check asks what became of a key and changes nothing. [ErrUnknownKey] may change while a request is under way.
 func (c *Client) Check(ctx context.Context, key string) (Charge, error) {
 	var charge Charge
-	err := c.call(ctx, call{op: "check", method: http.MethodGet, path: "/charges/" + url.PathEscape(key), key: key}, &charge)
+	judge := func() bool { return charge.of(key) }
+	err := c.call(ctx, call{op: "check", method: http.MethodGet, path: "/charges/" + url.PathEscape(key), key: key, judge: judge}, &charge)
 	return charge, err
 }
 
@@ -123,6 +127,17 @@ type call struct {
 	op, method, path, key string
 	body                  []byte
 	limit                 int64
+	// judge tells whether the answer that was read is one to this call; nil: any is.
+	judge func() bool
+}
+
+// of tells whether the charge is one under a key. What says neither is no answer, whatever its status: a proxy's page, another
+// service at the address.
+func (c Charge) of(key string) bool { return c.Key == key && web.Plain(c.ID) }
+
+// of tells whether the reversal is that of a key: nothing was charged, or what was charged was paid back.
+func (r Reversal) of(key string) bool {
+	return r.Key == key && (r.RefundID == "" && r.ChargeID == "" || web.Plain(r.RefundID) && web.Plain(r.ChargeID))
 }
 
 func (c *Client) call(ctx context.Context, call call, into any) error {
@@ -151,6 +166,9 @@ func (c *Client) call(ctx context.Context, call call, into any) error {
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return call.noAnswer(fmt.Errorf("read answer: %w", err))
+	}
+	if call.judge != nil && !call.judge() {
+		return call.noAnswer(errors.New("the answer is about something else"))
 	}
 	return nil
 }

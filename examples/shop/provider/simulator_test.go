@@ -1,6 +1,8 @@
 package provider_test
 
 import (
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -123,4 +125,34 @@ func TestRefusedConnectionIsCertain(t *testing.T) {
 	require.Equal(t, resilience.ClassTransient, resilience.Classify(err))
 	_, err = provider.NewClient(provider.ClientOptions{URL: "localhost:1"})
 	require.Error(t, err)
+}
+
+// What is no answer about the key that was asked for has told nothing: taken for one, an order would be paid that is not, or money
+// kept that was to be paid back.
+func TestAnAnswerAboutSomethingElseIsADoubt(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"nothing": `{}`, "null": `null`, "empty": ``, "a page": `<html>welcome</html>`, "another's": `{"chargeId":"ch_1","key":"other","amountCents":100}`,
+		"another amount": `{"chargeId":"ch_1","key":"k","amountCents":1,"refundId":"re_1"}`, "no id": `{"key":"k","amountCents":100,"refundId":"re_1"}`,
+		"not plain": `{"chargeId":"ch\u0000","key":"k","amountCents":100,"refundId":"\u001b[2J"}`, "cut off": `{"chargeId":"ch_1","key":"k","amou`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+			t.Cleanup(server.Close)
+			client, err := provider.NewClient(provider.ClientOptions{URL: server.URL})
+			require.NoError(t, err)
+			t.Cleanup(client.Close)
+			_, charged := client.Charge(t.Context(), "k", request)
+			errs := map[string]error{"charge": charged}
+			if name != "another amount" { // whoever only asks does not say how much
+				_, errs["check"] = client.Check(t.Context(), "k")
+				_, errs["reverse"] = client.Reverse(t.Context(), "k")
+			}
+			for op, err := range errs {
+				var doubt *provider.UncertainError
+				require.ErrorAs(t, err, &doubt, op)
+			}
+		})
+	}
 }
