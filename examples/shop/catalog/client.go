@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,6 +31,9 @@ func (c *Client) Items(ctx context.Context, skus []string) (map[string]Item, err
 	var got answer
 	if err := c.http.JSON(r, &got); err != nil {
 		return nil, fmt.Errorf("ask catalog: %w", err)
+	}
+	if got.Items == nil {
+		return nil, errors.New("ask catalog: the answer is about something else")
 	}
 	items := make(map[string]Item, len(got.Items))
 	for _, item := range got.Items {

@@ -20,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
-	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/examples/shop/web"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 )
 
@@ -122,9 +122,9 @@ type answer struct {
 }
 
 func (s *Service) items(w http.ResponseWriter, r *http.Request) error {
-	skus := r.URL.Query()["sku"]
-	if len(skus) == 0 || len(skus) > MaxItems {
-		return &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: fmt.Sprintf("Ask for 1 to %d items, each as sku=.", MaxItems)}
+	skus, err := web.SKUs(r, MaxItems)
+	if err != nil {
+		return err
 	}
 	items, err := s.fresh(r.Context(), skus)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
 	"github.com/surefoot-mq/surefoot/examples/shop/web"
-	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 )
@@ -102,10 +101,18 @@ func (s *Service) Routes(mux *http.ServeMux) {
 }
 
 func (s *Service) customer(w http.ResponseWriter, r *http.Request) error {
+	tenant, err := web.Tenant(r)
+	if err != nil {
+		return err
+	}
+	id, err := web.Path(r, "id", "customer")
+	if err != nil {
+		return err
+	}
 	var c event.Customer
-	err := s.pool.QueryRow(r.Context(), customerSQL.In(s.schema), r.Header.Get(HeaderTenant), r.PathValue("id")).Scan(&c.Name, &c.Email)
+	err = s.pool.QueryRow(r.Context(), customerSQL.In(s.schema), tenant, id).Scan(&c.Name, &c.Email)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return &httpserver.Problem{Code: resilience.CodeNotFound, Detail: "There is no such customer."}
+		return web.NotFound("customer")
 	}
 	if err != nil {
 		return fmt.Errorf("read customer: %w", err)
@@ -136,6 +143,9 @@ func (c *Client) Customer(ctx context.Context, tenant, id string) (event.Custome
 	err = c.http.JSON(r, &got)
 	if refused, ok := errors.AsType[*httpclient.ResponseError](err); ok && refused.Status == http.StatusNotFound {
 		return got, ErrUnknown
+	}
+	if err == nil && got.Name == "" {
+		err = errors.New("the answer is about something else")
 	}
 	if err != nil {
 		return got, fmt.Errorf("ask customers: %w", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
@@ -29,48 +30,59 @@ func NewClient(base string, client *httpclient.Client) *Client {
 // Reserve holds every line for an order, or none; the same again is the same reservation. Errors: a [*RejectedError] or
 // [ErrOther], which are answers; else the policy's, which says what the call may have done.
 func (c *Client) Reserve(ctx context.Context, ref event.Ref, lines []Line) (Reservation, error) {
-	var got Reservation
-	err := c.call(ctx, "reserve stock", http.MethodPost, "/v1/reservations", ref.Tenant, ref.OrderID, request{OrderID: ref.OrderID, Lines: lines}, &got)
-	return got, err
+	return c.call(ctx, call{
+		op: "reserve stock", method: http.MethodPost, path: "/v1/reservations", key: ref.OrderID, body: request{OrderID: ref.OrderID, Lines: lines},
+		ends: []string{StatusActive, StatusCommitted},
+	}, ref)
 }
 
 // Reservation asks what is held for an order and changes nothing. [ErrUnknown] may change while a request is under way.
 func (c *Client) Reservation(ctx context.Context, ref event.Ref) (Reservation, error) {
-	var got Reservation
-	err := c.call(ctx, "ask for reservation", http.MethodGet, "/v1/reservations/"+url.PathEscape(ref.OrderID), ref.Tenant, "", nil, &got)
-	return got, err
+	return c.call(ctx, call{
+		op: "ask for reservation", method: http.MethodGet, path: "/v1/reservations/" + url.PathEscape(ref.OrderID),
+		ends: []string{StatusActive, StatusCommitted, StatusExpired, StatusReleased, StatusRejected},
+	}, ref)
 }
 
 // Release gives back what is held for an order, once, and sees to it that nothing is held for it later. Errors: [ErrCommitted],
 // or the policy's.
 func (c *Client) Release(ctx context.Context, ref event.Ref, reason string) (Reservation, error) {
-	var got Reservation
-	err := c.call(ctx, "release stock", http.MethodPost, "/v1/reservations/"+url.PathEscape(ref.OrderID)+"/release", ref.Tenant, ReleaseKey(ref.OrderID),
-		map[string]string{"reason": reason}, &got)
-	return got, err
+	return c.call(ctx, call{
+		op: "release stock", method: http.MethodPost, path: "/v1/reservations/" + url.PathEscape(ref.OrderID) + "/release", key: ReleaseKey(ref.OrderID),
+		body: map[string]string{"reason": reason}, ends: []string{StatusReleased, StatusRejected},
+	}, ref)
 }
 
-func (c *Client) call(ctx context.Context, op, method, path, tenant, key string, in, out any) error {
+// call is a request, and the statuses that an answer to it can have. What says neither the order nor one of them is no answer.
+type call struct {
+	op, method, path, key string
+	body                  any
+	ends                  []string
+}
+
+func (c *Client) call(ctx context.Context, call call, ref event.Ref) (got Reservation, err error) {
 	body := []byte(nil)
-	if in != nil {
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return fmt.Errorf("%s: %w", op, err)
+	if call.body != nil {
+		if body, err = json.Marshal(call.body); err != nil {
+			return got, fmt.Errorf("%s: %w", call.op, err)
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, call.method, c.base+call.path, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("%s: %w", op, err)
+		return got, fmt.Errorf("%s: %w", call.op, err)
 	}
-	r.Header.Set(web.HeaderTenant, tenant)
-	if key != "" {
-		r.Header.Set(httpclient.HeaderKey, key)
+	r.Header.Set(web.HeaderTenant, ref.Tenant)
+	if call.key != "" {
+		r.Header.Set(httpclient.HeaderKey, call.key)
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if err := c.http.JSON(r, out); err != nil {
-		return fmt.Errorf("%s: %w", op, decided(err))
+	if err := c.http.JSON(r, &got); err != nil {
+		return got, fmt.Errorf("%s: %w", call.op, decided(err))
 	}
-	return nil
+	if got.OrderID != ref.OrderID || !slices.Contains(call.ends, got.Status) {
+		return Reservation{}, fmt.Errorf("%s: the answer is about something else", call.op)
+	}
+	return got, nil
 }
 
 // answers are the codes that stand for errors of this package.

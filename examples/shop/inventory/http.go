@@ -115,9 +115,13 @@ func (a *API) reservation(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	order, err := web.Path(r, "order", "reservation")
+	if err != nil {
+		return err
+	}
 	var got Reservation
 	err = a.tx(r, func(tx pgx.Tx) error {
-		got, err = a.service.Reservation(r.Context(), tx, event.Ref{OrderID: r.PathValue("order"), Tenant: tenant})
+		got, err = a.service.Reservation(r.Context(), tx, event.Ref{OrderID: order, Tenant: tenant})
 		return err
 	})
 	if err != nil {

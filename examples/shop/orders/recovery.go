@@ -116,7 +116,8 @@ func (r *Recovery) Once(ctx context.Context) (Recovered, error) {
 		return Recovered{}, fmt.Errorf("take recovery cases: %w", err)
 	}
 	total, mu := Recovered{Taken: len(due)}, sync.Mutex{}
-	group, ctx := errgroup.WithContext(web.Recovering(ctx))
+	ctx = web.Recovering(ctx)
+	var group errgroup.Group // one that cannot be written down does not end the work on the others
 	group.SetLimit(o.Parallel)
 	for _, c := range due {
 		group.Go(func() error {

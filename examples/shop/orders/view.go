@@ -86,9 +86,13 @@ func (a *API) order(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	id, err := web.Path(r, "id", "order")
+	if err != nil {
+		return err
+	}
 	var v view
 	t := &v.Trace
-	err = a.options.Pool.QueryRow(r.Context(), viewSQL.In(a.service.schema), r.PathValue("id"), tenant).Scan(&v.OrderID, &t.Status, &v.Reason,
+	err = a.options.Pool.QueryRow(r.Context(), viewSQL.In(a.service.schema), id, tenant).Scan(&v.OrderID, &t.Status, &v.Reason,
 		&v.TotalCents, &v.Currency, &t.CreatedAt, &t.StatusAt, &t.ReservedUntil, &t.ChargeID, &t.RefundID, &t.Checkout, &t.RequestID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return web.NotFound("order")

@@ -72,6 +72,9 @@ func (c *Client) call(ctx context.Context, op, method, path string, ref event.Re
 	if err := c.http.JSON(r, &got); err != nil {
 		return "", fmt.Errorf("%s: %w", op, decided(err))
 	}
+	if got.IdempotencyKey != ref.OrderID {
+		return "", fmt.Errorf("%s: the answer is about something else", op)
+	}
 	switch got.PaymentStatus {
 	case paymentConfirmed:
 		if got.TransactionID == nil {
@@ -82,8 +85,10 @@ func (c *Client) call(ctx context.Context, op, method, path string, ref event.Re
 		return "", ErrDeclined
 	case paymentReversed:
 		return "", ErrReversed
+	case paymentPending:
+		return "", &PendingError{got.Pending}
 	}
-	return "", &PendingError{got.Pending}
+	return "", fmt.Errorf("%s: the answer has no status that there is", op)
 }
 
 // answers are the codes that stand for errors of this package.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -86,8 +87,8 @@ func (a *API) authorise(w http.ResponseWriter, r *http.Request) error {
 	if err := web.Decode(r, &in); err != nil {
 		return err
 	}
-	if !web.Plain(in.OrderID) || !web.Plain(in.Card) || len(in.Currency) != 3 || in.AmountCents <= 0 || in.AmountCents > maxCents {
-		return web.Invalid(fmt.Errorf("a payment needs orderId and card of 1 to 64 plain characters, a currency, and 1 to %d amountCents", int64(maxCents)))
+	if !web.Plain(in.OrderID) || !web.Plain(in.Card) || !isCurrency(in.Currency) || in.AmountCents <= 0 || in.AmountCents > maxCents {
+		return web.Invalid(fmt.Errorf("a payment needs orderId and card of 1 to 64 plain characters, a currency of three capital letters, and 1 to %d amountCents", int64(maxCents)))
 	}
 	if err := web.CheckKey(r, in.OrderID); err != nil {
 		return err
@@ -103,14 +104,22 @@ func (a *API) payment(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	order, err := web.Path(r, "order", "payment")
+	if err != nil {
+		return err
+	}
 	ctx, cancel := a.inTime(r.Context())
 	defer cancel()
-	ref := event.Ref{OrderID: r.PathValue("order"), Tenant: tenant}
+	ref := event.Ref{OrderID: order, Tenant: tenant}
 	p, err := a.desk.find(ctx, a.desk.pool, ref)
 	if err == nil && p.Status == StatusCharging {
 		p, err = a.desk.ask(ctx, ref)
 	}
 	return reply(w, p, err, http.StatusOK)
+}
+
+func isCurrency(s string) bool {
+	return len(s) == 3 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // inTime leaves time to answer.

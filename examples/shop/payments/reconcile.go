@@ -101,7 +101,7 @@ func (r *Reconciler) Once(ctx context.Context) (Reconciled, error) {
 		return Reconciled{}, fmt.Errorf("find payments that are due: %w", err)
 	}
 	total, mu := Reconciled{Checks: len(due)}, sync.Mutex{}
-	group, ctx := errgroup.WithContext(ctx)
+	var group errgroup.Group // one that cannot be written down does not end the others' asking
 	group.SetLimit(o.Parallel)
 	for _, ref := range due {
 		group.Go(func() error {
@@ -115,7 +115,7 @@ func (r *Reconciler) Once(ctx context.Context) (Reconciled, error) {
 	return total, err
 }
 
-// learned counts one payment. Only a database that does not take the answer ends the round.
+// learned counts one payment. An answer that the database does not take is an error, and is asked for again.
 func (r *Reconciler) learned(total *Reconciled, p Payment, err error) error {
 	switch {
 	case p.Status == StatusCharging && err != nil && p.Currency == "":

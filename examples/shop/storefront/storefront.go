@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/surefoot-mq/surefoot/examples/shop/catalog"
-	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/examples/shop/web"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 )
 
@@ -74,9 +74,9 @@ type item struct {
 }
 
 func (s *Storefront) show(w http.ResponseWriter, r *http.Request) error {
-	skus := r.URL.Query()["sku"]
-	if len(skus) == 0 || len(skus) > catalog.MaxItems {
-		return &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: fmt.Sprintf("Ask for 1 to %d items, each as sku=.", catalog.MaxItems)}
+	skus, err := web.SKUs(r, catalog.MaxItems)
+	if err != nil {
+		return err
 	}
 	var all sync.WaitGroup
 	var items map[string]catalog.Item

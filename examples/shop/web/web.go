@@ -3,12 +3,15 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -45,11 +48,36 @@ func NotFound(what string) error {
 	return &httpserver.Problem{Code: resilience.CodeNotFound, Detail: "There is no such " + what + "."}
 }
 
-// Decode reads a request's body, in which nothing may be unknown.
+// Path is a part of a request's path that is an identifier. What can be none is not there: it is not asked for, for a database that
+// cannot even read it would fail, and a failure counts against the service.
+func Path(r *http.Request, name, what string) (string, error) {
+	value := r.PathValue(name)
+	if !Plain(value) {
+		return "", NotFound(what)
+	}
+	return value, nil
+}
+
+// SKUs are the items that a request asks for, each as sku=.
+func SKUs(r *http.Request, most int) ([]string, error) {
+	skus := r.URL.Query()["sku"]
+	if len(skus) == 0 || len(skus) > most || slices.ContainsFunc(skus, func(sku string) bool { return !Plain(sku) }) {
+		return nil, Invalid(fmt.Errorf("ask for 1 to %d items, each as sku= with 1 to 64 plain characters", most))
+	}
+	return skus, nil
+}
+
+// Decode reads a request's body: one value, in which nothing may be unknown, and nothing after it.
 func Decode(r *http.Request, into any) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
+	err := decoder.Decode(into)
+	if err == nil {
+		if _, end := decoder.Token(); end != io.EOF {
+			err = cmp.Or(end, errors.New("something follows the value"))
+		}
+	}
+	if err != nil {
 		return &httpserver.Problem{Code: resilience.CodeInvalidRequest, Detail: "The body is not the JSON that is expected here.", Err: err}
 	}
 	return nil

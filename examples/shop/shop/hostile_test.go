@@ -1,0 +1,121 @@
+package shop_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/examples/shop/inventory"
+	"github.com/surefoot-mq/surefoot/examples/shop/orders"
+	"github.com/surefoot-mq/surefoot/examples/shop/payments"
+	"github.com/surefoot-mq/surefoot/examples/shop/shop"
+	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/resilience/policy"
+)
+
+// Whatever answers at a service's address without saying what was asked for has told nothing: neither success nor refusal.
+func TestAnswersAboutSomethingElseAreDoubts(t *testing.T) {
+	b := newBench(t)
+	for name, body := range map[string]string{
+		"nothing": `{}`, "null": `null`, "a page": `<html>`,
+		"another's":                  `{"orderId":"other","status":"ACTIVE","expiresAt":"2030-01-01T00:00:00Z","paymentStatus":"Confirmed","transactionId":"ch_1","idempotencyKey":"other"}`,
+		"a status that there is not": `{"orderId":"order-1","status":"FINE"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+			t.Cleanup(server.Close)
+			c, err := b.shop.Clients(shop.ClientsOptions{Catalog: server.URL, Customers: server.URL, Inventory: server.URL, Payments: server.URL})
+			require.NoError(t, err)
+			t.Cleanup(c.Close)
+			for op, call := range map[string]func() error{
+				"items":     func() error { _, err := c.Catalog.Items(t.Context(), []string{"tea"}); return err },
+				"customer":  func() error { _, err := c.Customers.Customer(t.Context(), "alpine", "c1"); return err },
+				"reserve":   func() error { _, err := c.Inventory.Reserve(t.Context(), ref, twoTeas); return err },
+				"read":      func() error { _, err := c.Inventory.Reservation(t.Context(), ref); return err },
+				"release":   func() error { _, err := c.Inventory.Release(t.Context(), ref, "R"); return err },
+				"authorise": func() error { _, err := c.Payments.Authorise(t.Context(), ref, pay(100)); return err },
+				"payment":   func() error { _, err := c.Payments.Payment(t.Context(), ref); return err },
+			} {
+				err := call()
+				require.Error(t, err, op)
+				for _, answer := range []error{inventory.ErrUnknown, inventory.ErrCommitted, payments.ErrUnknown, payments.ErrDeclined, payments.ErrReversed} {
+					require.NotErrorIs(t, err, answer, op)
+				}
+				var refused *policy.Error
+				require.False(t, errors.As(err, &refused) && refused.Effect == policy.EffectNone, "%s: nobody knows whether it had an effect", op)
+			}
+		})
+	}
+}
+
+// What PostgreSQL cannot keep is refused before it is asked: as a failure of the service it would open the circuits that everybody
+// shares.
+func TestTextThatNoTableHoldsIsRefused(t *testing.T) {
+	tl := newTill(t)
+	catalogAt, customersAt := serveRoutes(t, tl.shop.Catalog.Routes), serveRoutes(t, tl.shop.Customers.Routes)
+	for _, text := range []string{"%00", "tea%00", "%ff%fe", "%ed%a0%80", "%0a", "%1b%5b2J", "%3Cscript%3E", strings.Repeat("x", 10_000), "%F0%9F%8D%B5", "a%20b", "%27%3B--"} {
+		for _, c := range []struct{ url, path string }{
+			{tl.front.url, "/v1/orders/" + text}, {tl.front.url, "/v1/storefront?sku=" + text}, {tl.front.url, "/v1/storefront?sku=tea&sku=" + text},
+			{catalogAt, "/v1/items?sku=" + text}, {customersAt, "/v1/customers/" + text},
+			{tl.inventoryAt, "/v1/reservations/" + text}, {tl.paymentsAt, "/v1/payments/" + text},
+		} {
+			got := tl.to(c.url).ask(http.MethodGet, c.path, "alpine", "", "")
+			require.True(t, got.status >= 400 && got.status < 500, "%s: %d %v", c.path, got.status, got.fields)
+		}
+	}
+	got := tl.to(tl.paymentsAt).ask(http.MethodPost, "/v1/payments", "alpine", "x", `{"orderId":"x","amountCents":1,"currency":"\u0000\u0000\u0000","card":"tok_good"}`)
+	require.EqualValues(t, resilience.CodeInvalidRequest, got.fields["code"])
+	for range 10 { // more than open a circuit
+		tl.front.ask(http.MethodGet, "/v1/storefront?sku=%00", "alpine", "", "")
+	}
+	require.Equal(t, http.StatusCreated, tl.buy("k1").status, "others are served")
+}
+
+// A body is one value, whole: what follows it would be read by some and not by others.
+func TestABodyIsOneValue(t *testing.T) {
+	tl := newTill(t)
+	for _, after := range []string{`{}`, `x`, `]`, syncOrder, "\x00"} {
+		got := tl.front.ask(http.MethodPost, "/v1/orders", "alpine", "k1", syncOrder+after)
+		require.EqualValues(t, resilience.CodeInvalidRequest, got.fields["code"], after)
+	}
+	require.Equal(t, http.StatusCreated, tl.front.ask(http.MethodPost, "/v1/orders", "alpine", "k1", syncOrder+" \r\n").status)
+}
+
+// One payment that cannot be written down does not keep the others of its round from being known.
+func TestOnePaymentThatCannotBeWrittenDownLeavesTheOthersAlone(t *testing.T) {
+	s := newServices(t, func(l *shop.Limits) { l.Provider.Breaker.Failures = 100 })
+	tables := s.shop.Payments.Schema()
+	_, err := s.Pool.Exec(t.Context(), `INSERT INTO `+tables+`.payments (order_id, tenant, amount_cents, currency, card, status, next_check_at)
+		SELECT 'order-' || n, 'alpine', 100, 'EUR', 'tok_good', 'CHARGING', now() - interval '1 day' + n * interval '1 second' FROM generate_series(0, 19) AS n;
+		ALTER TABLE `+tables+`.payment_attempts ADD CHECK (order_id <> 'order-0')`)
+	require.NoError(t, err)
+	_, err = s.desk.Reconciler.Once(t.Context())
+	require.Error(t, err, "the round says what is wrong")
+	require.Equal(t, 19, s.count(`SELECT count(*) FROM `+tables+`.payment_attempts WHERE outcome = 'NOT_FOUND'`), "the others were asked for")
+}
+
+// One case that cannot be written down does not keep those of other tenants from being finished.
+func TestOneCaseThatCannotBeWrittenDownLeavesTheOthersAlone(t *testing.T) {
+	tl := newTill(t)
+	tl.paymentsNet.Cut()
+	var first string
+	for _, key := range []string{"a", "b", "c", "d", "e"} { // fewer than open the circuit
+		got := tl.buy(key)
+		require.Equal(t, http.StatusAccepted, got.status)
+		if first == "" {
+			first = got.fields["orderId"].(string)
+		}
+	}
+	tl.paymentsNet.Heal(t)
+	_, err := tl.Pool.Exec(t.Context(), `ALTER TABLE `+tl.shop.Orders.Schema()+`.order_attempts ADD CHECK (order_id <> '`+first+`' OR case_id IS NULL);
+		UPDATE `+tl.shop.Orders.Schema()+`.recovery_cases SET next_at = now() - interval '1 hour' + id * interval '1 second'`)
+	require.NoError(t, err)
+	_, err = tl.newRecovery(orders.RecoveryOptions{Parallel: 1}).Once(t.Context())
+	require.Error(t, err, "the round says what is wrong")
+	require.Equal(t, 4, tl.cases(orders.CaseAccepted))
+}
