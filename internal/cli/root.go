@@ -24,6 +24,7 @@ func commands(s *session) []*cobra.Command {
 		circuitsCommand(s),
 		auditCommand(s),
 		consoleCommand(s),
+		doctorCommand(s),
 		demoCommand(s),
 		drillCommand(s),
 		benchCommand(s),

@@ -20,12 +20,18 @@ const directVar = "DIRECT_DATABASE_URL"
 // ends with the test, and also with the process. Where it is not installed the test is skipped.
 func PgBouncer(t testing.TB, upstream string) string {
 	t.Helper()
+	return PgBouncerIn(t, "transaction", upstream)
+}
+
+// PgBouncerIn is [PgBouncer] in another pool mode: session, transaction or statement.
+func PgBouncerIn(t testing.TB, mode, upstream string) string {
+	t.Helper()
 	if !hasPgBouncer() {
 		t.Skip("PgBouncer is not installed: run `make test-pgbouncer`, or `scripts/pgbouncer install`")
 	}
 	// The pooler lives as long as the command behind it, which ends with our end of the pipe.
 	command := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(repository(t), "scripts", "pgbouncer"), "with", "sh", "-c", `echo "$SUREFOOT_DATABASE_URL"; exec cat`)
-	command.Env = append(os.Environ(), "SUREFOOT_"+databaseVar+"="+upstream)
+	command.Env = append(os.Environ(), "SUREFOOT_"+databaseVar+"="+upstream, "SUREFOOT_PGBOUNCER_MODE="+mode)
 	var failure strings.Builder
 	command.Stderr = &failure
 	command.WaitDelay = time.Second
