@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,15 @@ func TestAllIsWell(t *testing.T) {
 		require.True(t, seen[name], "%s has said nothing", name)
 	}
 	require.Empty(t, examine(t, p.options(t)), "looking has left something behind")
+}
+
+func TestEveryCheckIsDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/doctor.md")
+	require.NoError(t, err)
+	for _, name := range doctor.Checks() {
+		require.Contains(t, string(text), "`"+name+"`")
+	}
 }
 
 func TestChecksCanBeLeftOut(t *testing.T) {
