@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/payments"
 	"github.com/surefoot-mq/surefoot/examples/shop/shop"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
@@ -60,9 +62,13 @@ func TestTextThatNoTableHoldsIsRefused(t *testing.T) {
 	catalogAt, customersAt := serveRoutes(t, tl.shop.Catalog.Routes), serveRoutes(t, tl.shop.Customers.Routes)
 	for _, text := range []string{"%00", "tea%00", "%ff%fe", "%ed%a0%80", "%0a", "%1b%5b2J", "%3Cscript%3E", strings.Repeat("x", 10_000), "%F0%9F%8D%B5", "a%20b", "%27%3B--"} {
 		for _, c := range []struct{ url, path string }{
-			{tl.front.url, "/v1/orders/" + text}, {tl.front.url, "/v1/storefront?sku=" + text}, {tl.front.url, "/v1/storefront?sku=tea&sku=" + text},
-			{catalogAt, "/v1/items?sku=" + text}, {customersAt, "/v1/customers/" + text},
-			{tl.inventoryAt, "/v1/reservations/" + text}, {tl.paymentsAt, "/v1/payments/" + text},
+			{tl.front.url, "/v1/orders/" + text},
+			{tl.front.url, "/v1/storefront?sku=" + text},
+			{tl.front.url, "/v1/storefront?sku=tea&sku=" + text},
+			{catalogAt, "/v1/items?sku=" + text},
+			{customersAt, "/v1/customers/" + text},
+			{tl.inventoryAt, "/v1/reservations/" + text},
+			{tl.paymentsAt, "/v1/payments/" + text},
 		} {
 			got := tl.to(c.url).ask(http.MethodGet, c.path, "alpine", "", "")
 			require.True(t, got.status >= 400 && got.status < 500, "%s: %d %v", c.path, got.status, got.fields)
@@ -118,4 +124,28 @@ func TestOneCaseThatCannotBeWrittenDownLeavesTheOthersAlone(t *testing.T) {
 	_, err = tl.newRecovery(orders.RecoveryOptions{Parallel: 1}).Once(t.Context())
 	require.Error(t, err, "the round says what is wrong")
 	require.Equal(t, 4, tl.cases(orders.CaseAccepted))
+}
+
+// An order that is taken while its tenant is erased was not counted as under way, so it is not removed: it would be paid for and be gone.
+func TestAnOrderThatIsTakenWhileItsTenantIsErasedStays(t *testing.T) {
+	tl := newTill(t)
+	require.Equal(t, http.StatusCreated, tl.buy("old").status)
+	tl.run()
+	holder, err := tl.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = holder.Rollback(t.Context()) }()
+	_, err = holder.Exec(t.Context(), `SELECT FROM `+tl.Schema+`.idempotency FOR UPDATE`)
+	require.NoError(t, err)
+	erased := make(chan error, 1)
+	go func() { erased <- tl.shop.Erase(t.Context(), "alpine") }()
+	testkit.Eventually(t, 10*time.Second, "the erasure to have counted, and to wait", func() bool {
+		return tl.count(`SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE FROM %`+tl.Schema+`%idempotency%'`) > 0
+	})
+	taken := tl.submit(func(o *orders.Order) { o.IdempotencyKey = "new" })
+	require.NoError(t, holder.Rollback(t.Context()))
+	require.NoError(t, <-erased)
+	tl.run()
+	require.Empty(t, tl.failed)
+	require.Equal(t, 1, tl.count(`SELECT count(*) FROM `+tl.shop.Orders.Schema()+`.orders`))
+	require.Equal(t, 1, tl.count(`SELECT count(*) FROM `+tl.shop.Orders.Schema()+`.orders WHERE status = 'CONFIRMED' AND id = '`+taken+`'`))
 }

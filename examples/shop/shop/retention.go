@@ -14,6 +14,8 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/payments"
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
+	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/resilience/idempotency"
 )
 
 // cleanEvery is the time between two rounds of [Shop.RunClean].
@@ -71,13 +73,27 @@ func (e *BusyError) Error() string {
 
 // Erase removes everything of a tenant from the services' books and from the remembered requests, in one transaction; what the
 // tenant has sold stays in the figures of the stock, which name nobody. It is refused with a [*BusyError] while an order of the
-// tenant is on its way. Messages in queues are not reached: what lies in a dead-letter queue is discarded by its operator.
+// tenant is on its way; one that is taken meanwhile is left alone. Messages in queues are not reached: what lies in a dead-letter
+// queue is discarded by its operator.
 func (s *Shop) Erase(ctx context.Context, tenant string) error {
 	remembered, err := s.store(0)
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, s.options.Pool, func(tx pgx.Tx) error {
+	for try := 1; ; try++ {
+		err := s.erase(ctx, remembered, tenant)
+		if try == eraseTries || resilience.Classify(err) != resilience.ClassDatabaseRetry {
+			return err
+		}
+	}
+}
+
+// eraseTries are for what changes the same stock at the same time.
+const eraseTries = 5
+
+// erase sees one state of the books throughout: what was not counted is not removed. What others have changed since then ends it.
+func (s *Shop) erase(ctx context.Context, remembered *idempotency.Store, tenant string) error {
+	return pgx.BeginTxFunc(ctx, s.options.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		busy := &BusyError{Tenant: tenant}
 		var faults [3]error
 		busy.Orders, faults[0] = s.Orders.Busy(ctx, tx, tenant)
