@@ -225,6 +225,9 @@ func (s *session) drillDone(r *drill.Report) error {
 		}
 	case formatJSON, formatName: // all in one at the end
 	}
+	if len(r.Files) > 0 {
+		s.note("report    %s", r.Files[0])
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package drill
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,70 +40,92 @@ func bulkhead() Drill {
 	}
 }
 
-// pools runs the calls of three dependencies, those of the slow one first.
-func pools(ctx context.Context, s *stage, shared bool) error {
+// pool is the three dependencies with their places. The slow one is the first.
+type pool struct {
+	names    []string
+	policies map[string]*policy.Policy
+	meters   map[string]*meter // "" is all of them
+
+	mu    sync.Mutex
+	waits map[string][]time.Duration
+	done  int
+}
+
+func (s *stage) newPool(shared bool) (*pool, error) {
 	places := s.set.Int("own")
 	if shared {
 		places = s.set.Int("shared")
 	}
 	settings := resilience.Settings{Timeout: time.Minute, Bulkhead: resilience.Bulkhead{Active: places, Queue: 100}}
-	names := []string{"payment", "inventory", "notification"}
-	policies := map[string]*policy.Policy{}
-	meters := map[string]*meter{"all": {}}
-	for _, name := range names {
-		meters[name] = &meter{}
-		if shared && name != names[0] {
-			policies[name] = policies[names[0]]
+	p := &pool{
+		names: []string{"payment", "inventory", "notification"}, policies: map[string]*policy.Policy{}, meters: map[string]*meter{"": {}},
+		waits: map[string][]time.Duration{},
+	}
+	for _, name := range p.names {
+		p.meters[name] = &meter{}
+		if shared && name != p.names[0] {
+			p.policies[name] = p.policies[p.names[0]]
 			continue
 		}
-		p, err := s.policy(name, settings)
-		if err != nil {
-			return err
+		var err error
+		if p.policies[name], err = s.policy(name, settings); err != nil {
+			return nil, err
 		}
-		policies[name] = p
 	}
-	var mu sync.Mutex
-	waits := map[string][]time.Duration{}
-	var done int
-	call := func(name string, takes time.Duration) error {
-		began := time.Now()
-		return policies[name].Do(ctx, policy.Call{Idempotent: true}, func(ctx context.Context) error {
-			wait := time.Since(began)
-			defer meters["all"].begin()()
-			defer meters[name].begin()()
-			pause.For(ctx, takes)
-			mu.Lock()
-			defer mu.Unlock()
-			waits[name] = append(waits[name], wait)
-			done++
-			return ctx.Err()
-		})
+	return p, nil
+}
+
+func (p *pool) call(ctx context.Context, name string, takes time.Duration) error {
+	began := time.Now()
+	return p.policies[name].Do(ctx, policy.Call{Idempotent: true}, func(ctx context.Context) error {
+		wait := time.Since(began)
+		defer p.meters[""].begin()()
+		defer p.meters[name].begin()()
+		pause.For(ctx, takes)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.waits[name] = append(p.waits[name], wait)
+		p.done++
+		return ctx.Err()
+	})
+}
+
+// pools runs the calls of three dependencies, those of the slow one first.
+func pools(ctx context.Context, s *stage, shared bool) error {
+	p, err := s.newPool(shared)
+	if err != nil {
+		return err
 	}
 	began := time.Now()
 	payments := make(chan error, 1)
 	var paymentTime time.Duration
 	go func() {
-		err := together(s.set.Int("payments"), func(int) error { return call(names[0], s.set.Duration("slow")) })
+		err := together(s.set.Int("payments"), func(int) error { return p.call(ctx, p.names[0], s.set.Duration("slow")) })
 		paymentTime = time.Since(began)
 		payments <- err
 	}()
 	ready := eventually(ctx, 5*time.Second, "the payments to come first", func(context.Context) (bool, error) {
-		active, queued := policies[names[0]].Places()
+		active, queued := p.policies[p.names[0]].Places()
 		return active+queued >= s.set.Int("payments"), nil
 	})
-	healthy := together(2*s.set.Int("others"), func(i int) error { return call(names[1+i%2], s.set.Duration("fast")) })
-	err := errors.Join(ready, healthy, <-payments)
-	all := append(waits[names[1]], waits[names[2]]...)
-	s.observe("done", done)
-	s.observe("healthy_wait_mean", mean(all))
-	s.observe("healthy_wait_longest", longest(all))
+	healthy := together(2*s.set.Int("others"), func(i int) error { return p.call(ctx, p.names[1+i%2], s.set.Duration("fast")) })
+	err = errors.Join(ready, healthy, <-payments)
 	s.observe("payment_time", paymentTime)
-	s.observe("max_concurrency_of_one", max(meters[names[0]].highest(), meters[names[1]].highest(), meters[names[2]].highest()))
-	leaks := 0
-	for _, p := range policies {
-		active, queued := p.Places()
+	p.observe(s)
+	return err
+}
+
+func (p *pool) observe(s *stage) {
+	healthy := slices.Concat(p.waits[p.names[1]], p.waits[p.names[2]])
+	s.observe("done", p.done)
+	s.observe("healthy_wait_mean", mean(healthy))
+	s.observe("healthy_wait_longest", longest(healthy))
+	most, leaks := 0, 0
+	for _, name := range p.names {
+		most = max(most, p.meters[name].highest())
+		active, queued := p.policies[name].Places()
 		leaks += active + queued
 	}
-	s.contained(meters["all"].highest(), 0, leaks, 0)
-	return err
+	s.observe("max_concurrency_of_one", most)
+	s.contained(p.meters[""].highest(), 0, leaks, 0)
 }

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -122,10 +123,8 @@ func number(v any) float64 {
 	case time.Duration:
 		return float64(v)
 	}
-	return nan
+	return math.NaN()
 }
-
-var nan = func() float64 { var zero float64; return zero / zero }()
 
 // Figure is what an arm observed.
 type Figure struct {

@@ -36,6 +36,9 @@ func competingRelays() Drill {
 	}
 }
 
+// shards of an outbox, which relays share.
+const shards = 8
+
 const competingRead pg.SQL = `SELECT message_id FROM @schema@.outbox ORDER BY id`
 
 // events are n messages with keys of their own.
@@ -123,15 +126,12 @@ func competing(ctx context.Context, s *stage) error {
 		}
 	}
 	err = eventually(ctx, 30*time.Second, "the relays to share the outbox evenly", func(context.Context) (bool, error) {
-		least, all := nan, 0.0
+		least, all := float64(shards), 0.0
 		for _, r := range relays {
 			owns := r.value("surefoot_relay_shards")
-			all += owns
-			if !(owns >= least) {
-				least = owns
-			}
+			least, all = min(least, owns), all+owns
 		}
-		return all == 8 && least >= float64(8/len(relays)), nil
+		return all == shards && least >= float64(shards/len(relays)), nil
 	})
 	if err != nil {
 		return err

@@ -38,6 +38,8 @@ func (m *meter) begin() (end func()) {
 
 func (m *meter) calls() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.starts) }
 
+func (m *meter) ended() int { m.mu.Lock(); defer m.mu.Unlock(); return len(m.took) }
+
 func (m *meter) highest() int { m.mu.Lock(); defer m.mu.Unlock(); return m.most }
 
 // times are the starts, in order.

@@ -56,10 +56,12 @@ const (
 
 // till takes payments over HTTP and charges at a provider.
 type till struct {
-	stage    *stage
-	policy   *policy.Policy
-	provider *provider.Client
-	outbox   *outbox.Outbox
+	stage     *stage
+	simulator *provider.Simulator
+	atOnce    *meter // requests at the provider
+	policy    *policy.Policy
+	provider  *provider.Client
+	outbox    *outbox.Outbox
 }
 
 // payAll sends all payments while the provider hangs, again while it is out of reach, and once more when all is well.
@@ -70,28 +72,8 @@ func payAll(ctx context.Context, s *stage, handler func(*till) (http.Handler, er
 	if err := s.exec(ctx, tillTable); err != nil {
 		return err
 	}
-	simulator := provider.NewSimulator()
-	hang := provider.Rule{Fault: provider.FaultHang, DelayMS: int(s.set.Duration("hang").Milliseconds())}
-	if err := simulator.SetRules(hang); err != nil {
-		return err
-	}
-	s.onClose(func(context.Context) error { return simulator.SetRules() }) // lets go of what hangs
-	atOnce := &meter{}
-	network, url, err := s.simulate(ctx, atOnce.wrap(simulator))
+	t, network, err := s.till(ctx)
 	if err != nil {
-		return err
-	}
-	t := &till{stage: s}
-	if t.policy, err = s.policy("provider", resilience.Settings{
-		Deadline: time.Minute, Timeout: s.set.Duration("limit"), Retry: resilience.Retry{Attempts: 1}, Breaker: resilience.Breaker{Failures: always},
-		Bulkhead: resilience.Bulkhead{Active: 2, Queue: s.set.Int("payments")},
-	}); err != nil {
-		return err
-	}
-	if t.provider, err = provider.NewClient(provider.ClientOptions{URL: url, Timeout: time.Minute, Transport: s.transport()}); err != nil {
-		return err
-	}
-	if t.outbox, err = outbox.New(outbox.Options{Schema: s.schema}); err != nil {
 		return err
 	}
 	h, err := handler(t)
@@ -126,8 +108,39 @@ func payAll(ctx context.Context, s *stage, handler func(*till) (http.Handler, er
 		return err
 	}
 	s.observe("paid_at_last", third.paid)
-	ledger := simulator.Ledger()
-	most := 0
+	t.observeLedger()
+	return s.observeCount(ctx, "mails", tillMails)
+}
+
+// till is one whose provider charges and does not answer, behind a network.
+func (s *stage) till(ctx context.Context) (*till, *network, error) {
+	t := &till{stage: s, simulator: provider.NewSimulator(), atOnce: &meter{}}
+	hang := provider.Rule{Fault: provider.FaultHang, DelayMS: int(s.set.Duration("hang").Milliseconds())}
+	if err := t.simulator.SetRules(hang); err != nil {
+		return nil, nil, err
+	}
+	s.onClose(func(context.Context) error { return t.simulator.SetRules() }) // lets go of what hangs
+	network, url, err := s.simulate(ctx, t.atOnce.wrap(t.simulator))
+	if err != nil {
+		return nil, nil, err
+	}
+	t.policy, err = s.policy("provider", resilience.Settings{
+		Deadline: time.Minute, Timeout: s.set.Duration("limit"), Retry: resilience.Retry{Attempts: 1}, Breaker: resilience.Breaker{Failures: always},
+		Bulkhead: resilience.Bulkhead{Active: 2, Queue: s.set.Int("payments")},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.provider, err = provider.NewClient(provider.ClientOptions{URL: url, Timeout: time.Minute, Transport: s.transport()}); err != nil {
+		return nil, nil, err
+	}
+	t.outbox, err = outbox.New(outbox.Options{Schema: s.schema})
+	return t, network, err
+}
+
+// observeLedger notes what happened at the provider.
+func (t *till) observeLedger() {
+	s, ledger, most := t.stage, t.simulator.Ledger(), 0
 	for _, n := range ledger.ChargeRequests {
 		most = max(most, n)
 	}
@@ -135,8 +148,7 @@ func payAll(ctx context.Context, s *stage, handler func(*till) (http.Handler, er
 	s.observe("charges", len(ledger.Charges))
 	s.observe("status_checks", len(ledger.Checks))
 	active, queued := t.policy.Places()
-	s.contained(atOnce.highest(), 0, active+queued, len(ledger.Charges)-s.set.Int("payments"))
-	return s.observeCount(ctx, "mails", tillMails)
+	s.contained(t.atOnce.highest(), 0, active+queued, len(ledger.Charges)-s.set.Int("payments"))
 }
 
 // simulate serves a provider behind a network that can fail.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ type part struct {
 func (p part) value(name string, labels ...string) float64 {
 	families, err := p.metrics.Gather()
 	if err != nil {
-		return nan
+		return math.NaN()
 	}
 	var sum float64
 	for _, family := range families {

@@ -58,43 +58,51 @@ type tally struct {
 	waits   []time.Duration
 }
 
+// shared is a dependency that all tenants call.
+type shared struct {
+	policy *policy.Policy
+	all    meter
+	takes  time.Duration
+}
+
+// call makes one call on behalf of a tenant, and counts what became of it.
+func (d *shared) call(ctx context.Context, t *tally, c policy.Call) error {
+	began := time.Now()
+	err := d.policy.Do(ctx, c, func(ctx context.Context) error {
+		wait := time.Since(began)
+		defer d.all.begin()()
+		defer t.begin()()
+		t.mu.Lock()
+		t.waits = append(t.waits, wait)
+		t.served++
+		t.mu.Unlock()
+		pause.For(ctx, d.takes)
+		return ctx.Err()
+	})
+	if err == nil || called(err) {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refused++
+	if after, ok := resilience.DelayOf(err); ok && after > 0 && resilience.CodeOf(err) == resilience.CodeDependencyOverloaded {
+		t.hinted++
+	}
+	return nil
+}
+
 // tenants has a noisy tenant fill the dependency, then a quiet one call, then others fill what is left, then recovery.
 func tenants(ctx context.Context, s *stage, limits resilience.Bulkhead) error {
 	p, err := s.policy("inventory", resilience.Settings{Timeout: 10 * time.Second, Bulkhead: limits})
 	if err != nil {
 		return err
 	}
-	all := &meter{}
-	call := func(t *tally, c policy.Call) error {
-		began := time.Now()
-		err := p.Do(ctx, c, func(ctx context.Context) error {
-			wait := time.Since(began)
-			defer all.begin()()
-			defer t.begin()()
-			t.mu.Lock()
-			t.waits = append(t.waits, wait)
-			t.served++
-			t.mu.Unlock()
-			pause.For(ctx, s.set.Duration("call"))
-			return ctx.Err()
-		})
-		if err == nil || called(err) {
-			return err
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.refused++
-		if after, ok := resilience.DelayOf(err); ok && after > 0 && resilience.CodeOf(err) == resilience.CodeDependencyOverloaded {
-			t.hinted++
-		}
-		return nil
-	}
+	d := &shared{policy: p, takes: s.set.Duration("call")}
 	var noisy, quiet, others, recovery tally
 	var running sync.WaitGroup
 	var failed [4]error
-	start := func(n int, t *tally, c func(i int) policy.Call) {
-		at := n
-		running.Go(func() { failed[at] = together(callsOf(s, at), func(i int) error { return call(t, c(i)) }) })
+	start := func(at int, t *tally, c func(i int) policy.Call) {
+		running.Go(func() { failed[at] = together(callsOf(s, at), func(i int) error { return d.call(ctx, t, c(i)) }) })
 	}
 	start(0, &noisy, func(int) policy.Call { return policy.Call{Tenant: "noisy"} })
 	settled := eventually(ctx, 5*time.Second, "the noisy tenant to fill what it gets", func(context.Context) (bool, error) {
@@ -115,13 +123,18 @@ func tenants(ctx context.Context, s *stage, limits resilience.Bulkhead) error {
 	s.observe("refused_with_code_and_hint", noisy.hinted)
 	s.observe("quiet_served", quiet.served)
 	s.observe("quiet_wait_longest", longest(quiet.waits))
-	s.observe("recovery_served_at_once", recovery.served == 1 && recovery.waits[0] < s.set.Duration("call")/2)
+	s.observe("recovery_served_at_once", recovery.served == 1 && recovery.waits[0] < d.takes/2)
 	active, queued := p.Places()
-	s.contained(all.highest(), noisy.refused+quiet.refused+others.refused+recovery.refused, active+queued, 0)
+	s.contained(d.all.highest(), noisy.refused+quiet.refused+others.refused+recovery.refused, active+queued, 0)
 	return errors.Join(append(failed[:], settled, full)...)
 }
 
-func (t *tally) gone() int { t.mu.Lock(); defer t.mu.Unlock(); return t.refused }
+// gone are the calls that have ended.
+func (t *tally) gone() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refused + t.ended()
+}
 
 // callsOf is how many calls each group makes: noisy, quiet, others, recovery.
 func callsOf(s *stage, group int) int {
