@@ -25,6 +25,7 @@ func commands(s *session) []*cobra.Command {
 		auditCommand(s),
 		consoleCommand(s),
 		doctorCommand(s),
+		initCommand(s),
 		demoCommand(s),
 		drillCommand(s),
 		benchCommand(s),
