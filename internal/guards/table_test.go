@@ -84,8 +84,13 @@ var all = []guard{
 	},
 	{
 		name: "the inbox row comes before the handler", file: "consumer/inbox.go",
-		from: `return pgx.TxOptions{BeginQuery: b.begin + key.String() + "')"}`, to: `return pgx.TxOptions{BeginQuery: beginSQL}`,
+		from: `return pgx.TxOptions{BeginQuery: b.execute + key.String() + "')"}`, to: `return pgx.TxOptions{BeginQuery: beginSQL}`,
 		pkg: "consumer", test: "TestADuplicateHasNoSecondEffect",
+	},
+	{
+		name: "the inbox row comes before the handler, also unprepared", file: "consumer/inbox.go",
+		from: `return pgx.TxOptions{BeginQuery: b.begin + key.String() + "')"}`, to: `return pgx.TxOptions{BeginQuery: beginSQL}`,
+		pkg: "consumer", test: "TestStatementsThatDoNotStayPreparedCostNothing",
 	},
 	{
 		name: "a consumer refuses a schema of another version", file: "consumer/inbox.go",
@@ -387,6 +392,16 @@ var all = []guard{
 		name: "a confirm is told after the return before it", file: "internal/rabbit/tap.go",
 		from: "\tn, err := t.read(p)\n", to: "\tn, err := t.read(p)\n\tt.tell()\n",
 		pkg: "internal/rabbit", test: "TestATapTellsWhenTheLibraryAsksForMore",
+	},
+	{
+		name: "deliveries alone keep a connection alive", file: "internal/rabbit/tap.go",
+		from: "func (t *tap) overdue() bool { return ", to: "func (t *tap) overdue() bool { return false && ",
+		pkg: "internal/rabbit", test: "TestDeliveriesAloneKeepAConnectionAlive",
+	},
+	{
+		name: "what belongs to the broker again is not handed on", file: "internal/rabbit/subscription.go",
+		from: "	for range s.deliveries {\n	}\n", to: "",
+		pkg: "internal/rabbit", test: "TestWhatNobodyHasReceivedIsDroppedAtTheEnd",
 	},
 	{
 		name: "nothing is written to a channel that is closed", file: "internal/rabbit/coalesce.go",

@@ -80,6 +80,26 @@ func TestTheReasonIsThereWhenTheDeliveriesClose(t *testing.T) {
 	}
 }
 
+// What has come belongs to the broker again when the connection ends: whoever received it then would work for nothing.
+func TestWhatNobodyHasReceivedIsDroppedAtTheEnd(t *testing.T) {
+	t.Parallel()
+	broker, _, q := filled(t, 5)
+	conn := dial(t, rabbit.Options{URL: broker.URL})
+	sub := subscribe(t, conn, rabbit.ConsumeOptions{Queue: q, Prefetch: 5})
+	testkit.Eventually(t, soon, "all to have come", func() bool { return sub.Unsettled() == 5 })
+	kill(t, broker, conn)
+	await(t, "the end", sub.Done(), soon)
+	testkit.Eventually(t, soon, "the deliveries to be closed", func() bool {
+		select {
+		case d, open := <-sub.Deliveries():
+			require.False(t, open, "%v", d)
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 // An acknowledgement for a delivery of an ended generation hits nothing, though the new one has a delivery of the same tag.
 func TestALateAckHitsNoOtherMessage(t *testing.T) {
 	t.Parallel()
