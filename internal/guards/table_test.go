@@ -69,7 +69,7 @@ var all = []guard{
 	},
 	{
 		name: "a relay starts only with its rights", file: "relay/relay.go",
-		from: "		err = cmp.Or(checkRights(ctx, r.opts.Pool, r.opts.Schema), err)", to: "		err = cmp.Or(nil, err)",
+		from: "		err = cmp.Or(CheckRights(ctx, r.opts.Pool, r.opts.Schema), err)", to: "		err = cmp.Or(nil, err)",
 		pkg: "relay", test: "TestARoleWithoutRightsRefusesToStart",
 	},
 	{
