@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -270,13 +271,16 @@ func TestTLSTrustsTheGivenAuthority(t *testing.T) {
 func TestAnOpenCircuitAndFullPlacesAreNoFaultOfTheMessage(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
-	e := newEndpoint(t, resilience.Settings{
-		Timeout: 10 * time.Second, Bulkhead: resilience.Bulkhead{Active: 1, Queue: -1}, Breaker: resilience.Breaker{Failures: 1, Open: time.Hour},
-	}, endpoint.Options{URL: serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	release := sync.OnceFunc(func() { close(leave) })
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		entered <- struct{}{}
 		<-leave
 		w.WriteHeader(http.StatusServiceUnavailable)
-	})})
+	})
+	t.Cleanup(release)
+	e := newEndpoint(t, resilience.Settings{
+		Timeout: 10 * time.Second, Bulkhead: resilience.Bulkhead{Active: 1, Queue: -1}, Breaker: resilience.Breaker{Failures: 1, Open: time.Hour},
+	}, endpoint.Options{URL: url})
 	first := make(chan error, 1)
 	go func() {
 		_, err := e.Handle(t.Context(), message.Message{ID: "m1", Type: "t"})
@@ -285,7 +289,7 @@ func TestAnOpenCircuitAndFullPlacesAreNoFaultOfTheMessage(t *testing.T) {
 	<-entered
 	_, err := e.Handle(t.Context(), message.Message{ID: "m2", Type: "t"})
 	require.Equal(t, resilience.ClassUnavailable, resilience.Classify(err), "no place: %v", err)
-	close(leave)
+	release()
 	require.Equal(t, resilience.ClassTransient, resilience.Classify(<-first))
 	_, err = e.Handle(t.Context(), message.Message{ID: "m2", Type: "t"})
 	require.Equal(t, resilience.ClassUnavailable, resilience.Classify(err), "open: %v", err)
