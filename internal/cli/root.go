@@ -53,6 +53,7 @@ func newRoot(s *session) *cobra.Command {
 	root.Version = cmp.Or(s.build().Version, "unknown")
 	root.SetVersionTemplate("{{.Version}}\n")
 	explainArgs(root)
+	s.completions(root)
 	s.markStart(root)
 	return root
 }
