@@ -92,10 +92,11 @@ func (a *API) reserve(w http.ResponseWriter, r *http.Request) error {
 	if err := web.CheckKey(r, in.OrderID); err != nil {
 		return err
 	}
+	ctx := r.Context()
 	var got Reservation
 	var rejected *RejectedError
-	err = a.tx(r, func(tx pgx.Tx) error {
-		got, err = a.service.Reserve(r.Context(), tx, event.Ref{OrderID: in.OrderID, Tenant: tenant}, in.Lines)
+	err = web.Write(ctx, a.pool, func(tx pgx.Tx) error {
+		got, err = a.service.Reserve(ctx, tx, event.Ref{OrderID: in.OrderID, Tenant: tenant}, in.Lines)
 		if errors.As(err, &rejected) {
 			return nil // remembered
 		}
@@ -119,9 +120,10 @@ func (a *API) reservation(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	ctx := r.Context()
 	var got Reservation
-	err = a.tx(r, func(tx pgx.Tx) error {
-		got, err = a.service.Reservation(r.Context(), tx, event.Ref{OrderID: order, Tenant: tenant})
+	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
+		got, err = a.service.Reservation(ctx, tx, event.Ref{OrderID: order, Tenant: tenant})
 		return err
 	})
 	if err != nil {
@@ -148,9 +150,10 @@ func (a *API) release(w http.ResponseWriter, r *http.Request) error {
 	if err := web.CheckKey(r, ReleaseKey(order)); err != nil {
 		return err
 	}
+	ctx := r.Context()
 	var got Reservation
-	err = a.tx(r, func(tx pgx.Tx) error {
-		got, err = a.service.Release(r.Context(), tx, event.Ref{OrderID: order, Tenant: tenant}, in.Reason)
+	err = web.Write(ctx, a.pool, func(tx pgx.Tx) error {
+		got, err = a.service.Release(ctx, tx, event.Ref{OrderID: order, Tenant: tenant}, in.Reason)
 		return err
 	})
 	if err != nil {
@@ -161,10 +164,6 @@ func (a *API) release(w http.ResponseWriter, r *http.Request) error {
 
 // ReleaseKey is the idempotency key with which an order's reservation is released.
 func ReleaseKey(orderID string) string { return "release:" + orderID }
-
-func (a *API) tx(r *http.Request, do func(tx pgx.Tx) error) error {
-	return pgx.BeginFunc(r.Context(), a.pool, do)
-}
 
 // problem is what a client is told.
 func problem(err error) error {

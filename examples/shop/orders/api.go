@@ -134,8 +134,11 @@ func (a *API) complete(ctx context.Context, key idempotency.Key, in request) (Or
 
 // check bounds what is passed on to others.
 func (in request) check() error {
-	if n := len(in.Lines); n == 0 || n > MaxLines || !web.Plain(in.CustomerID) {
-		return web.Invalid(fmt.Errorf("an order has 1 to %d lines, not %d, and a customerId of 1 to 64 plain characters", MaxLines, n))
+	if n := len(in.Lines); n == 0 || n > MaxLines {
+		return web.Invalid(fmt.Errorf("an order has 1 to %d lines, not %d", MaxLines, n))
+	}
+	if !web.Plain(in.CustomerID) {
+		return web.Invalid(errors.New("customerId must be 1 to 64 plain characters"))
 	}
 	for i, line := range in.Lines {
 		if !web.Plain(line.SKU) {

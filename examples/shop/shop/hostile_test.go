@@ -11,12 +11,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/surefoot-mq/surefoot/examples/shop/customers"
 	"github.com/surefoot-mq/surefoot/examples/shop/inventory"
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/payments"
 	"github.com/surefoot-mq/surefoot/examples/shop/shop"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/resilience"
+	"github.com/surefoot-mq/surefoot/resilience/idempotency"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
 
@@ -148,4 +150,41 @@ func TestAnOrderThatIsTakenWhileItsTenantIsErasedStays(t *testing.T) {
 	require.Empty(t, tl.failed)
 	require.Equal(t, 1, tl.count(`SELECT count(*) FROM `+tl.shop.Orders.Schema()+`.orders`))
 	require.Equal(t, 1, tl.count(`SELECT count(*) FROM `+tl.shop.Orders.Schema()+`.orders WHERE status = 'CONFIRMED' AND id = '`+taken+`'`))
+}
+
+// A commit that was not answered may have held the stock. Told as "nothing has happened" the order would be gone, and what it holds not.
+func TestACommitThatIsNotAnsweredIsADoubt(t *testing.T) {
+	tl := newTill(t)
+	schema := tl.shop.Inventory.Schema()
+	_, err := tl.Pool.Exec(t.Context(), `
+		CREATE FUNCTION `+schema+`.lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER lose AFTER INSERT ON `+schema+`.reservations DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION `+schema+`.lose()`)
+	require.NoError(t, err)
+	direct := tl.to(tl.inventoryAt).ask(http.MethodPost, "/v1/reservations", "alpine", "x", `{"orderId": "x", "lines": [{"sku": "tea", "quantity": 1}]}`)
+	require.Equal(t, http.StatusGatewayTimeout, direct.status, "%v", direct.fields)
+	got := tl.buy("k1")
+	require.Equal(t, http.StatusAccepted, got.status, "%v", got.fields)
+	_, err = tl.Pool.Exec(t.Context(), `DROP TRIGGER lose ON `+schema+`.reservations`)
+	require.NoError(t, err)
+	testkit.Eventually(t, 10*time.Second, "the order to be finished", func() bool { return tl.recover(tl.recovery).Accepted == 1 })
+	require.Equal(t, http.StatusCreated, tl.buy("k1").status)
+}
+
+// A proxy that checks one of two headers, and a service that believes the other, are a way into another tenant's books.
+func TestARequestNamesOneTenantAndOneKey(t *testing.T) {
+	tl := newTill(t)
+	for header, at := range map[string]string{customers.HeaderTenant: tl.front.url + "/v1/orders/x", idempotency.HeaderKey: tl.inventoryAt + "/v1/reservations"} {
+		method := map[string]string{customers.HeaderTenant: http.MethodGet, idempotency.HeaderKey: http.MethodPost}[header]
+		r, err := http.NewRequestWithContext(t.Context(), method, at, strings.NewReader(`{"orderId": "x", "lines": [{"sku": "tea", "quantity": 1}]}`))
+		require.NoError(t, err)
+		r.Header.Set(customers.HeaderTenant, "alpine")
+		r.Header.Set(idempotency.HeaderKey, "x")
+		r.Header.Add(header, "bazaar")
+		r.Close = true
+		response, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusBadRequest, response.StatusCode, header)
+	}
+	require.Equal(t, 100, tl.teas())
 }

@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
@@ -29,13 +32,13 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$`)
 // Plain tells whether s can be an identifier: 1 to 64 plain characters.
 func Plain(s string) bool { return plain.MatchString(s) }
 
-// Tenant names the caller of a request.
+// Tenant names the caller of a request: one, for of two a proxy may have checked the other.
 func Tenant(r *http.Request) (string, error) {
-	tenant := r.Header.Get(HeaderTenant)
-	if !Plain(tenant) {
-		return "", Invalid(fmt.Errorf("%s must be 1 to 64 plain characters", HeaderTenant))
+	tenants := r.Header.Values(HeaderTenant)
+	if len(tenants) != 1 || !Plain(tenants[0]) {
+		return "", Invalid(fmt.Errorf("%s must be there once, with 1 to 64 plain characters", HeaderTenant))
 	}
-	return tenant, nil
+	return tenants[0], nil
 }
 
 // Invalid is a refusal that tells all that is wrong; nothing in err may be internal.
@@ -85,13 +88,34 @@ func Decode(r *http.Request, into any) error {
 
 // CheckKey demands that a request is sent with the one idempotency key that it can have.
 func CheckKey(r *http.Request, want string) error {
-	switch key := strings.Trim(r.Header.Get(httpclient.HeaderKey), `"`); key {
-	case want:
+	switch keys := r.Header.Values(httpclient.HeaderKey); {
+	case len(keys) == 1 && strings.Trim(keys[0], `"`) == want:
 		return nil
-	case "":
+	case len(keys) == 0 || len(keys) == 1 && strings.Trim(keys[0], `"`) == "":
 		return &httpserver.Problem{Code: resilience.CodeIdempotencyKeyMissing}
 	}
-	return Invalid(errors.New("the Idempotency-Key must be " + want))
+	return Invalid(errors.New("there must be one Idempotency-Key, and it must be " + want))
+}
+
+// Write runs do in a transaction. A commit that was not answered is neither success nor failure, and is told as such: 504, not the 503
+// that says that nothing has happened. Only what PostgreSQL says to have rolled back has not.
+func Write(ctx context.Context, pool *pgxpool.Pool, do func(tx pgx.Tx) error) error {
+	committing := false
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		err := do(tx)
+		committing = err == nil
+		return err
+	})
+	if err == nil || !committing {
+		return err
+	}
+	switch state := resilience.SQLStateOf(err); {
+	case strings.HasPrefix(state, "23"), state == "40001", state == "40P01":
+		return err
+	}
+	return &httpserver.Problem{
+		Code: resilience.CodeDeadlineExceeded, Detail: "Whether this was done is not known. Ask, or send it again with the same key.", Err: err,
+	}
 }
 
 // JSON answers with a value.
