@@ -12,7 +12,7 @@ import (
 )
 
 func topologyCommand(s *session) *cobra.Command {
-	return noun("topology", "Compare, make and check the queues and exchanges of surefoot.yaml", topologyPlan(s), topologyApply(s), topologyVerify(s))
+	return noun("topology", "Compare, make, check and export the queues and exchanges of surefoot.yaml", topologyPlan(s), topologyApply(s), topologyVerify(s), topologyExport(s))
 }
 
 // topology makes what the topology commands work with.

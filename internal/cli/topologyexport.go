@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/topology"
+)
+
+// Forms of topology export.
+const (
+	exportDefinitions = "definitions"
+	exportOperator    = "operator"
+)
+
+func topologyExport(s *session) *cobra.Command {
+	var o topology.ExportOptions
+	var as string
+	cmd := &cobra.Command{
+		Use: "export", Short: "Write the queues and exchanges of surefoot.yaml down as JSON, for others to make", Args: cobra.NoArgs,
+		Long: "Write the queues and exchanges of surefoot.yaml down as JSON, for others to make. No service is asked.\n\n" +
+			"definitions  for `rabbitmqctl import_definitions FILE` or POST /api/definitions, into a vhost that is there; what exists is left\n" +
+			"             alone. With --users also a user for each role, with its rights and without a password: an import takes theirs away\n" +
+			"operator     for RabbitMQ's messaging topology operator: `kubectl apply -f FILE`. Whoever deletes a Queue resource there deletes the\n" +
+			"             queue with its messages",
+		RunE: func(*cobra.Command, []string) error {
+			if as != exportDefinitions && as != exportOperator {
+				return usageErrorf("see surefoot topology export --help", "--format cannot be %q: use %s or %s", as, exportDefinitions, exportOperator)
+			}
+			if as == exportOperator && o.Users {
+				return usageErrorf("leave out --users", "--users goes with --format %s only", exportDefinitions)
+			}
+			return s.export(as, o)
+		},
+	}
+	cmd.Flags().StringVar(&as, "format", exportDefinitions, "definitions or operator")
+	cmd.Flags().BoolVar(&o.Users, "users", false, "with a user for each role, and its rights")
+	cmd.Flags().StringVar(&o.Vhost, "vhost", "", "`name` of the vhost (default that of amqp.url, else /)")
+	cmd.Flags().StringVar(&o.Cluster, "cluster", "rabbitmq", "`name` of the RabbitmqCluster that the operator's resources refer to")
+	return cmd
+}
+
+func (s *session) export(as string, o topology.ExportOptions) error {
+	c, err := s.config(need{})
+	if err != nil {
+		return err
+	}
+	if len(c.Topology.Queues) == 0 {
+		return usageErrorf("add one under topology.queues in surefoot.yaml", "there are no queues")
+	}
+	if o.Vhost == "" && c.AMQP.URL != "" {
+		m, err := rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: c.AMQP.URL.Reveal(), URL: c.AMQP.ManagementURL.Reveal()})
+		if err != nil {
+			return err
+		}
+		o.Vhost = m.Vhost()
+	}
+	o.Exchanges = namedExchanges(c)
+	if as == exportOperator {
+		return writeJSON(s.env.Stdout, topology.ExportResources(c.Topology, o), "  ")
+	}
+	return writeJSON(s.env.Stdout, topology.Export(c.Topology, o), "  ")
+}
+
+// namedExchanges are those that rows may go to beside the queues' own.
+func namedExchanges(c *config.Config) []string {
+	var names []string
+	add := func(name string) {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	add(c.Topology.Exchange)
+	add(c.Relay.Exchange)
+	for _, rule := range c.Watchdog.Rules {
+		add(rule.Exchange)
+	}
+	for _, rule := range c.Reconcile.Rules {
+		for _, answer := range rule.Answers {
+			add(answer.Exchange)
+		}
+	}
+	return names
+}
