@@ -139,8 +139,12 @@ func (d *DeadLetters) Queues() []Queue {
 }
 
 // connect dials for one operation; role tells the connections apart on the broker's management page.
+// rpcLimit is how long the broker may take for an answer: while it takes back hundreds of thousands of letters it answers nothing else on the
+// connection that held them.
+const rpcLimit = time.Minute
+
 func (d *DeadLetters) connect(ctx context.Context, role string) (*rabbit.Conn, error) {
 	return rabbit.Dial(ctx, rabbit.Options{
-		URL: d.opts.AMQPURL, Role: role, Host: d.opts.Host, Version: d.opts.Version, TLS: d.opts.TLS, Logger: d.opts.Logger,
+		URL: d.opts.AMQPURL, Role: role, Host: d.opts.Host, Version: d.opts.Version, TLS: d.opts.TLS, Logger: d.opts.Logger, RPCTimeout: rpcLimit,
 	})
 }

@@ -33,8 +33,9 @@ const (
 	emptyLimit = 5 * time.Second
 	// settleRounds: the first makes the broker take up what it kept back, the second carries that out, one more to be sure.
 	settleRounds = 3
-	// returnLimit bounds the wait for what is given back.
+	// returnLimit bounds the wait for what is given back, and returnEach adds to it for each letter.
 	returnLimit = 10 * time.Second
+	returnEach  = 200 * time.Microsecond
 	// returnSoon bounds the wait for what an ended connection held.
 	returnSoon = 3 * time.Second
 	// returnPoll is how often a closing walker looks whether its letters are back.
@@ -320,7 +321,7 @@ func (w *walker) close(ctx context.Context) error {
 }
 
 func (w *walker) awaitReturn(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, returnLimit)
+	ctx, cancel := context.WithTimeout(ctx, returnLimit+time.Duration(w.total-w.acked)*returnEach)
 	defer cancel()
 	for {
 		q, err := inspect(ctx, w.conn, w.queue)

@@ -27,12 +27,12 @@ func dependencyDown() Drill {
 		Arms: []Arm{
 			{Name: Before, Does: "no limits", play: func(ctx context.Context, s *stage) error {
 				endless := resilience.Settings{Deadline: time.Minute, Timeout: 59 * time.Second, Breaker: resilience.Breaker{Failures: always}, Bulkhead: resilience.Bulkhead{Active: 1000}}
-				return withoutCatalog(ctx, s, endless)
+				return withoutCatalog(ctx, s, endless, false)
 			}},
 			{Name: After, Does: "timeouts, a budget, a circuit", play: func(ctx context.Context, s *stage) error {
 				limits := shop.DefaultLimits().Catalog
 				limits.Deadline, limits.Breaker.Open = s.set.Duration("budget"), s.set.Duration("open")
-				return withoutCatalog(ctx, s, limits)
+				return withoutCatalog(ctx, s, limits, true)
 			}},
 		},
 		checks: func(s Settings) []Check {
@@ -40,7 +40,7 @@ func dependencyDown() Drill {
 			return append(append(
 				expect(Before, "answered_in_time", 0, "waiting", n),
 				expect(After, "answered_in_time", n, "waiting", 0, "refused_503", n, "with_retry_after", n, "with_code", n, "slowest_answer", lessThan(s.Duration("limit")),
-					"half_orders", 0, "taken_and_confirmed", s.Int("taken"))...),
+					"half_orders", 0, "taken_and_confirmed", s.Int("taken"), "circuits_opened_of_others", 0, "taken_after_healing", 1)...),
 				containment(After)...)
 		},
 	}
@@ -51,8 +51,8 @@ const (
 	downLines     pg.SQL = `SELECT count(*) FROM @schema@_orders.orders o WHERE NOT EXISTS (SELECT FROM @schema@_orders.order_lines l WHERE l.order_id = o.id)`
 )
 
-// withoutCatalog takes orders, has the catalog stop answering in mid-run, and sends more.
-func withoutCatalog(ctx context.Context, s *stage, limits resilience.Settings) error {
+// withoutCatalog takes orders, has the catalog stop answering in mid-run, and sends more; at the end it may answer again.
+func withoutCatalog(ctx context.Context, s *stage, limits resilience.Settings, heals bool) error {
 	m, err := s.market(ctx, nil)
 	if err != nil {
 		return err
@@ -102,8 +102,29 @@ func withoutCatalog(ctx context.Context, s *stage, limits resilience.Settings) e
 		}
 	}
 	s.observe("circuits_opened_of_others", others)
+	if heals {
+		err = errors.Join(err, m.buyAgain(ctx, client))
+	}
 	shed := len(s.logs.find("call refused"))
 	return errors.Join(err, m.observeCount(ctx, "taken_and_confirmed", downConfirmed), m.containedMarket(ctx, m.catalogAt.highest(), shed))
+}
+
+// buyAgain heals the catalog and orders until an order is taken: the circuit has to close again.
+func (m *market) buyAgain(ctx context.Context, client naive) error {
+	if err := m.catalogNet.heal(ctx); err != nil {
+		return err
+	}
+	tries, taken := 0, 0
+	err := eventually(ctx, 20*time.Second, "an order to be taken again", func(ctx context.Context) (bool, error) {
+		tries++
+		b, err := m.buy(ctx, client, tenant, fmt.Sprintf("healed-%d", tries), "")
+		if err == nil && b.status == http.StatusAccepted {
+			taken++
+		}
+		return taken > 0, err
+	})
+	m.observe("taken_after_healing", taken)
+	return err
 }
 
 // orderInVain sends orders at once, and waits for each no longer than its limit.

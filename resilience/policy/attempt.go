@@ -98,13 +98,14 @@ func (r *run) tooLate(ctx context.Context) *Error {
 	return r.policy.refused(ctx, errWaited, resultWaited, overloadHint)
 }
 
-// failureOf says what an attempt's error means. An interruption is told by what interrupted, not by the words of whoever noticed.
+// failureOf says what an attempt's error means. An interruption is told by what interrupted, not by the words of whoever noticed: net/http returns the
+// cause of the context's end, which may be the failure of another dependency that was asked at the same time.
 func (p *Policy) failureOf(ctx context.Context, err error) failure {
 	if err == nil {
 		return failure{}
 	}
 	f := failure{err: err, class: resilience.ClassifyIn(ctx, p.classify, err)}
-	if end := resilience.Ended(ctx); end != nil && interrupted(f.class) {
+	if end := resilience.Ended(ctx); end != nil && (interrupted(f.class) || errors.Is(err, context.Cause(ctx))) {
 		f.err = err
 		if !errors.Is(err, end) {
 			f.err = fmt.Errorf("%w: %w", end, err)

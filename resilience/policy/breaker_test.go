@@ -231,6 +231,24 @@ func TestAnswersDoNotOpenTheCircuit(t *testing.T) {
 	require.Equal(t, policy.Open, p.State())
 }
 
+// Two dependencies are asked at the same time, and the first failure ends the other call. net/http returns the cause of that end.
+func TestTheFailureOfASiblingProvesNothing(t *testing.T) {
+	t.Parallel()
+	p := newPolicy(t, resilience.Settings{Breaker: resilience.Breaker{Failures: 1}})
+	sibling := fmt.Errorf("ask catalog: %w", &resilience.StatusError{Status: 503})
+	for range 3 {
+		ctx, end := context.WithCancelCause(t.Context())
+		err := p.Do(ctx, policy.Call{}, func(ctx context.Context) error {
+			end(sibling)
+			<-ctx.Done()
+			return fmt.Errorf("get: %w", context.Cause(ctx))
+		})
+		require.Equal(t, resilience.ClassCancelled, resilience.Classify(err))
+		require.ErrorIs(t, err, sibling)
+	}
+	require.Equal(t, policy.Closed, p.State())
+}
+
 // Callers that give no time, or go away, must not open the circuit for everybody.
 func TestTinyBudgetsDoNotOpenTheCircuit(t *testing.T) {
 	t.Parallel()
