@@ -257,15 +257,28 @@ func (r *rights) work(t *testing.T) {
 	})
 	for _, command := range []string{
 		"dlq ls", "dlq groups --queue orders.saga", "dlq redrive --queue orders.saga --reason mended --yes", "dlq runs ls", "message show good", "outbox ls", "watchdog ls",
-		"reconcile ls", "circuits ls", "consume pause --queue orders.saga --reason rest --yes", "consume ls", "consume resume --queue orders.saga --yes", "audit ls", "migrate status",
+		"reconcile ls", "circuits ls", "consume pause --queue orders.saga --reason rest --yes", "consume ls", "consume resume --queue orders.saga --yes", "watchdog once", "audit ls", "migrate status",
 	} {
-		got := surefoot(t, operator, strings.Fields(command)...)
-		require.Zero(t, got.code, "%s: %s", command, got.stderr)
+		r.do(t, operator, command)
 	}
+	// The tasks of deploy/kubernetes.
+	r.do(t, r.as(t, "surefoot-dlq", "surefoot_dlq"), "dlq redrive --queue orders.saga --reason again --yes --as kubernetes")
+	r.do(t, r.as(t, "", "surefoot_reconcile"), "reconcile run --once")
+	testkit.Eventually(t, time.Minute, "the bad one to be dead again", func() bool {
+		return strings.Contains(surefoot(t, operator, "dlq", "show", "--queue", "orders.saga").stdout, "bad")
+	})
+	r.do(t, operator, "dlq discard --queue orders.saga --reason useless --yes")
 	for _, p := range processes {
 		p.stop(t)
 	}
 	r.start(t, "surefoot-run", "surefoot_run", "run").stop(t)
+}
+
+// do runs a command, which must be done.
+func (r *rights) do(t *testing.T, environ []string, command string) {
+	t.Helper()
+	got := surefoot(t, environ, strings.Fields(command)...)
+	require.Zero(t, got.code, "%s: %s%s", command, got.stdout, got.stderr)
 }
 
 // refusedByTheBroker: a step beyond is refused.

@@ -172,6 +172,11 @@ func TestKubernetesDecodesStrictly(t *testing.T) {
 			}
 		}
 	}
+	topology, is := all["Job surefoot-topology"].(*batchv1.Job)
+	require.True(t, is)
+	for _, variable := range topology.Spec.Template.Spec.Containers[0].Env {
+		require.NotEqual(t, "SUREFOOT_DATABASE_URL_FILE", variable.Name, "its secret has none, and a file that is missing is a fault")
+	}
 	redrive, is := all["Job surefoot-redrive"].(*batchv1.Job)
 	require.True(t, is)
 	require.Contains(t, redrive.Spec.Template.Spec.Containers[0].Args, "--yes", "nobody is there to be asked")
