@@ -7,8 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/app"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/topology"
 )
 
@@ -156,7 +159,7 @@ func (v *visit) dlqWear(ctx context.Context) ([]Finding, error) {
 		switch {
 		case errors.As(err, new(*deadletter.LockedError)):
 			found = append(found, Finding{Severity: Unknown, About: "queue " + q.DLQ(), Found: err.Error(), Mend: "look again when it is free"})
-		case errors.Is(err, deadletter.ErrUnsafe): // told by another check
+		case errors.Is(err, deadletter.ErrUnsafe), rabbit.Code(err) == amqp.AccessRefused: // told by other checks
 		case err != nil:
 			return found, err
 		case float64(deliveries) >= v.o.limits.wear*float64(limit):
