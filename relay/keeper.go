@@ -22,6 +22,7 @@ type keeper struct {
 	owned  map[int16]*owned
 	fences string // how the names of fences begin
 	ended  chan *owned
+	connected bool // at the last look
 	// ableUntil is a lease after the broker was seen last.
 	ableUntil time.Duration
 	wg        sync.WaitGroup
@@ -50,6 +51,8 @@ func (k *keeper) run(ctx, work context.Context) {
 		var connecting <-chan struct{}
 		if conn, _, changed := k.relay.links[0].state(); conn == nil {
 			connecting = changed
+		} else if !k.connected { // it came while the last look was under way
+			timer.Reset(0)
 		}
 		select {
 		case <-ctx.Done():
@@ -116,7 +119,8 @@ func (k *keeper) rebalance(ctx context.Context, begun time.Duration) (bool, erro
 // back, and only when it does not for a lease are the shards better off elsewhere.
 func (k *keeper) able(now time.Duration) (connected, able bool) {
 	conn, _, _ := k.relay.links[0].state()
-	if connected = conn != nil; connected {
+	connected = conn != nil
+	if k.connected = connected; connected {
 		k.ableUntil = now + k.leases.ttl
 	}
 	return connected, now < k.ableUntil

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 )
 
@@ -43,6 +44,23 @@ func TestDoorbellAndHintWake(t *testing.T) {
 	net.Heal(t)
 	w.settled(4)
 	w.wait("the relay to sleep with somebody listening", func() bool { return w.doorbell() == 2 })
+}
+
+// TestARelayThatConnectsDuringItsFirstLookTakesShardsAtOnce has a slow database, so that the broker is there before the first look has ended.
+func TestARelayThatConnectsDuringItsFirstLookTakesShardsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	net := testkit.Proxy(t, w.db.URL)
+	net.Latency(t, 150*time.Millisecond)
+	o := w.options()
+	pool, err := pg.Open(t.Context(), pg.Options{URL: net.Through(t, w.db.URL), Name: "relay", MaxConns: 8})
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	o.Pool, o.Lease = pool, 6*patience // who waits for the next look waits too long
+	w.start(o)
+	w.enqueue(msg("k", 1))
+	w.settled(1)
 }
 
 // TestLateConfirmsStopTheRouteAndSettle has a broker whose answers do not come for a while.
