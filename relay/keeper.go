@@ -17,11 +17,11 @@ const leaveTimeout = 2 * time.Second
 // keeper owns the set of running shards: it renews their leases, takes free ones up to this member's share,
 // and hands over what is above it.
 type keeper struct {
-	relay  *Relay
-	leases *leaseStore
-	owned  map[int16]*owned
-	fences string // how the names of fences begin
-	ended  chan *owned
+	relay     *Relay
+	leases    *leaseStore
+	owned     map[int16]*owned
+	fences    string // how the names of fences begin
+	ended     chan *owned
 	connected bool // at the last look
 	// ableUntil is a lease after the broker was seen last.
 	ableUntil time.Duration
