@@ -46,7 +46,7 @@ reconcile:
        authority: {http: {url: "` + orders.URL + `/{key}", dependency: orders}}, keep: [OPEN],
        answers: {CANCELLED: {new_status: ENDED, reason: CANCELLED, event_type: stock.expired}}}
 `)
-	e.Environ = []string{"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema}
+	e.Environ = []string{"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema, "SUREFOOT_HTTP_LISTEN=127.0.0.1:0"}
 	do := func(args ...string) result { return run(t, e, append([]string{"reconcile"}, args...)...) }
 
 	names := do("ls", "-o", "name")
@@ -100,7 +100,7 @@ reconcile:
     - {name: a, table: reservations, key: id, status: status, suspects: [ACTIVE], clock: since, age: 20m,
        authority: {http: {url: "http://{key}/", dependency: orders}}, answers: {X: {new_status: Y, reason: R, event_type: e}}}
 `)
-	bad.Environ = append(e.Environ, "SUREFOOT_HTTP_LISTEN=127.0.0.1:0")
+	bad.Environ = e.Environ
 	for _, args := range [][]string{{"reconcile", "ls"}, {"reconcile", "run"}} {
 		got := run(t, bad, args...)
 		require.Equal(t, cli.ExitUsage, got.code, args)
