@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
 )
 
@@ -33,10 +34,14 @@ type HTTPOptions struct {
 	// Field of the JSON answer that holds what the rule calls the answer: a text, a number or true or false; data.status is the field
 	// status in the object data. Default: status.
 	Field string
+	// NotFound is the word by which a 404 says [NotFound]: the value of the field code of its JSON, or of another field, as
+	// FIELD=VALUE. Gateways and wrong paths answer 404 in JSON too; they do not say it. Default: NOT_FOUND, which
+	// package httpserver's handlers say.
+	NotFound string
 }
 
-// HTTPAuthority asks another service with GET. Only a JSON object in a success is an answer, and a 404 whose body is JSON too is
-// [NotFound]: the page of a proxy or of a wrong path is none. It is safe for concurrent use.
+// HTTPAuthority asks another service with GET. Only a JSON object in a success is an answer, and a 404 that says the service's own word
+// for it is [NotFound]: that of a proxy, a gateway or a wrong path is none. It is safe for concurrent use.
 type HTTPAuthority struct{ o HTTPOptions }
 
 // NewHTTP returns an authority that is another service, or every fault of the options. It does no I/O.
@@ -52,6 +57,10 @@ func NewHTTP(o HTTPOptions) (*HTTPAuthority, error) {
 		return nil, err
 	}
 	o.Field = cmp.Or(o.Field, "status")
+	o.NotFound = cmp.Or(o.NotFound, string(resilience.CodeNotFound))
+	if !strings.Contains(o.NotFound, "=") {
+		o.NotFound = "code=" + o.NotFound
+	}
 	return &HTTPAuthority{o}, nil
 }
 
@@ -90,7 +99,7 @@ func (a *HTTPAuthority) Ask(ctx context.Context, s Suspect) (string, error) {
 		return "", err
 	}
 	response, err := a.o.Client.Do(request) //nolint:bodyclose // read and closed
-	if refusal, ok := errors.AsType[*httpclient.ResponseError](err); ok && refusal.Status == http.StatusNotFound && isJSON(refusal.Header, refusal.Body) {
+	if refusal, ok := errors.AsType[*httpclient.ResponseError](err); ok && refusal.Status == http.StatusNotFound && a.saysNotFound(refusal) {
 		return NotFound, nil
 	}
 	if err != nil {
@@ -103,7 +112,7 @@ func (a *HTTPAuthority) Ask(ctx context.Context, s Suspect) (string, error) {
 	if response.StatusCode >= http.StatusMultipleChoices {
 		return "", fmt.Errorf("ask over HTTP: http status %d is no answer; redirects are not followed", response.StatusCode)
 	}
-	answer, err := a.read(body)
+	answer, err := read(body, a.o.Field)
 	if err != nil {
 		return "", fmt.Errorf("ask over HTTP: http status %d: %w", response.StatusCode, err)
 	}
@@ -150,24 +159,30 @@ func readToken(path string) (string, error) {
 	return strings.TrimSpace(string(token)), nil
 }
 
-// read takes the answer out of a body. Its errors quote nothing of it.
-func (a *HTTPAuthority) read(body []byte) (string, error) {
-	for name := range strings.SplitSeq(a.o.Field, ".") {
+// read takes a field out of a body. Its errors quote nothing of it.
+func read(body []byte, field string) (string, error) {
+	for name := range strings.SplitSeq(field, ".") {
 		var object map[string]json.RawMessage
 		if json.Unmarshal(body, &object) != nil {
-			return "", fmt.Errorf("the answer is no JSON with the field %s", a.o.Field)
+			return "", fmt.Errorf("the answer is no JSON with the field %s", field)
 		}
 		raw, there := object[name]
 		if !there {
-			return "", fmt.Errorf("the answer has no field %s", a.o.Field)
+			return "", fmt.Errorf("the answer has no field %s", field)
 		}
 		body = bytes.TrimSpace(raw)
 	}
 	answer, err := scalar(body)
 	if err != nil {
-		return "", fmt.Errorf("field %s of the answer is no single value", a.o.Field)
+		return "", fmt.Errorf("field %s of the answer is no single value", field)
 	}
 	return answer, nil
+}
+
+func (a *HTTPAuthority) saysNotFound(refusal *httpclient.ResponseError) bool {
+	field, word, _ := strings.Cut(a.o.NotFound, "=")
+	said, err := read(refusal.Body, field)
+	return err == nil && said == word && isJSON(refusal.Header, refusal.Body)
 }
 
 // isJSON tells the words of a service from the page of somebody in between.

@@ -56,7 +56,7 @@ func TestAnotherServiceIsAsked(t *testing.T) {
 		case r.URL.Path == "/v1/orders/o3":
 			w.Header().Set("Content-Type", "application/problem+json; charset=utf-8")
 			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"title": "no such order"}`)
+			fmt.Fprint(w, `{"title": "no such order", "code": "NOT_FOUND"}`)
 			return
 		}
 		state := map[string]string{"/v1/orders/o1?t=a%26b%3Dc": "CANCELLED", "/v1/orders/2%2Fx%3Fy?t=a": "PENDING"}[r.URL.RequestURI()]
@@ -71,6 +71,28 @@ func TestAnotherServiceIsAsked(t *testing.T) {
 }
 
 // Whatever is not the answer of the service itself leaves the suspect as it is.
+// problem is a 404 in JSON.
+func problem(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, body)
+	}
+}
+
+// Services have words of their own for what they do not know.
+func TestTheWordForWhatIsNotThere(t *testing.T) {
+	b := newBench(t)
+	b.reserve(1, 1, "")
+	server := httptest.NewServer(problem(`{"error": {"type": "unknown_order"}}`))
+	t.Cleanup(server.Close)
+	at := reconcile.HTTPOptions{URL: server.URL + "/v1/orders/{orderId}"}
+	require.Equal(t, 1, b.once(b.reconciler(httpRule(b, at))).Unanswered)
+	b.due()
+	at.NotFound = "error.type=unknown_order"
+	require.Equal(t, 1, b.once(b.reconciler(httpRule(b, at))).Mismatches)
+}
+
 func TestWhatIsNoAnswerOverHTTP(t *testing.T) {
 	b := newBench(t)
 	b.reserve(1, 1, "")
@@ -83,9 +105,13 @@ func TestWhatIsNoAnswerOverHTTP(t *testing.T) {
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `<html>`)
 		},
-		"503": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
-		"500": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-		"410": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) },
+		"404 of a gateway":      problem(`{"message": "no Route matched with those values"}`),
+		"404 of another path":   problem(`{"code": "NO_ROUTE", "status": 404}`),
+		"404 of another kind":   problem(`{"code": ["NOT_FOUND"]}`),
+		"404 that is no object": problem(`"NOT_FOUND"`),
+		"503":                   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"500":                   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"410":                   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) },
 		"no answer": func(_ http.ResponseWriter, r *http.Request) {
 			select {
 			case <-release:

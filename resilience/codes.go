@@ -41,8 +41,10 @@ const (
 	CodeInvalidRequest Code = "INVALID_REQUEST"
 	// CodeRequestTooLarge (413): the body is over the limit.
 	CodeRequestTooLarge Code = "REQUEST_TOO_LARGE"
-	// CodeNotFound (404): there is no such resource.
+	// CodeNotFound (404): there is no such resource. Only a handler knows that.
 	CodeNotFound Code = "NOT_FOUND"
+	// CodeNoRoute (404): the server has no such path, and knows nothing of any resource. Somebody asks in the wrong place.
+	CodeNoRoute Code = "NO_ROUTE"
 	// CodeMethodNotAllowed (405): the resource is there and does not take this method.
 	CodeMethodNotAllowed Code = "METHOD_NOT_ALLOWED"
 
@@ -66,6 +68,7 @@ var statuses = map[Code]int{
 	CodeInvalidRequest:        http.StatusBadRequest,
 	CodeRequestTooLarge:       http.StatusRequestEntityTooLarge,
 	CodeNotFound:              http.StatusNotFound,
+	CodeNoRoute:               http.StatusNotFound,
 	CodeMethodNotAllowed:      http.StatusMethodNotAllowed,
 	CodeIdempotencyKeyMissing: http.StatusBadRequest,
 	CodeIdempotencyKeyReused:  http.StatusUnprocessableEntity,

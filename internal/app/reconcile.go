@@ -114,7 +114,7 @@ func (r *Reconciler) authority(o ReconcilerOptions, c config.Authority) (reconci
 		return nil, err
 	}
 	return reconcile.NewHTTP(reconcile.HTTPOptions{
-		Client: client, URL: c.HTTP.URL, Headers: c.HTTP.Headers, BearerFile: c.HTTP.BearerFile, Field: c.HTTP.Field,
+		Client: client, URL: c.HTTP.URL, Headers: c.HTTP.Headers, BearerFile: c.HTTP.BearerFile, Field: c.HTTP.Field, NotFound: c.HTTP.NotFound,
 	})
 }
 

@@ -79,6 +79,8 @@ type HTTPAuthority struct {
 	Dependency string `yaml:"dependency"`
 	// Field of the JSON answer. Default: status.
 	Field string `yaml:"field"`
+	// NotFound is the code of a 404 that is the answer not_found, or FIELD=VALUE. Default: NOT_FOUND.
+	NotFound string `yaml:"not_found"`
 	// Headers of the question; placeholders as in url. Default: none.
 	Headers map[string]string `yaml:"headers"`
 	// BearerFile holds a token that is sent as authorization. Default: none.

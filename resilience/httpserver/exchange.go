@@ -83,7 +83,7 @@ func (x *exchange) byRouter(status int) bool {
 }
 
 func (x *exchange) refuseFor(status int) {
-	code := resilience.CodeNotFound
+	code := resilience.CodeNoRoute
 	if status == http.StatusMethodNotAllowed {
 		code = resilience.CodeMethodNotAllowed
 	}

@@ -58,6 +58,7 @@ var details = map[resilience.Code]string{
 	resilience.CodeInvalidRequest:        "The request is not valid.",
 	resilience.CodeRequestTooLarge:       "The body of the request is too large.",
 	resilience.CodeNotFound:              "There is nothing here.",
+	resilience.CodeNoRoute:               "This server has no such path.",
 	resilience.CodeMethodNotAllowed:      "This method is not allowed here; see Allow.",
 	resilience.CodeIdempotencyKeyMissing: "This request needs an Idempotency-Key: 1 to 255 characters, a new one for each operation, the same for each try of it.",
 	resilience.CodeIdempotencyKeyReused:  "The Idempotency-Key was used for another request; nothing was done. Use a new key.",

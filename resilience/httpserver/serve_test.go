@@ -80,7 +80,7 @@ func TestWhatARouterDoesNotKnowIsAProblem(t *testing.T) {
 	server, _ := newServer(t, mux)
 	got := get(t, server, "/unknown")
 	require.Equal(t, 404, got.StatusCode)
-	got.problem(t, resilience.CodeNotFound)
+	got.problem(t, resilience.CodeNoRoute)
 	got = send(t, server, http.MethodPost, "/known", http.NoBody)
 	require.Equal(t, 405, got.StatusCode)
 	require.Equal(t, "GET, HEAD", got.Header.Get("Allow"))
@@ -216,7 +216,7 @@ surefoot_http_requests_total{route="GET /orders/{id}",status="409"} 2
 surefoot_http_requests_total{route="none",status="404"} 2
 # HELP surefoot_http_problems_total Requests answered with a problem, by its code.
 # TYPE surefoot_http_problems_total counter
-surefoot_http_problems_total{code="NOT_FOUND"} 2
+surefoot_http_problems_total{code="NO_ROUTE"} 2
 surefoot_http_problems_total{code="OUT_OF_STOCK"} 2
 # HELP surefoot_http_in_flight Requests in hand.
 # TYPE surefoot_http_in_flight gauge

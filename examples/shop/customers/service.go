@@ -18,6 +18,7 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/event"
 	"github.com/surefoot-mq/surefoot/examples/shop/store"
 	"github.com/surefoot-mq/surefoot/examples/shop/web"
+	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
 	"github.com/surefoot-mq/surefoot/resilience/httpserver"
 )
@@ -141,7 +142,7 @@ func (c *Client) Customer(ctx context.Context, tenant, id string) (event.Custome
 	}
 	r.Header.Set(HeaderTenant, tenant)
 	err = c.http.JSON(r, &got)
-	if refused, ok := errors.AsType[*httpclient.ResponseError](err); ok && refused.Status == http.StatusNotFound {
+	if refusal, ok := web.RefusalOf(err); ok && refusal.Code == resilience.CodeNotFound { // and not a path that the server does not have
 		return got, ErrUnknown
 	}
 	if err == nil && got.Name == "" {

@@ -188,3 +188,21 @@ func TestARequestNamesOneTenantAndOneKey(t *testing.T) {
 	}
 	require.Equal(t, 100, tl.teas())
 }
+
+// A server that does not have the path knows nothing of what was asked for: its 404 is not "there is no such order".
+func TestAWrongAddressIsADoubt(t *testing.T) {
+	b := newBench(t)
+	at := serveRoutes(t, func(*http.ServeMux) {})
+	c, err := b.shop.Clients(shop.ClientsOptions{Customers: at, Inventory: at, Payments: at})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	_, customer := c.Customers.Customer(t.Context(), "alpine", "c1")
+	_, reservation := c.Inventory.Reservation(t.Context(), ref)
+	_, payment := c.Payments.Payment(t.Context(), ref)
+	for _, err := range []error{customer, reservation, payment} {
+		require.Error(t, err)
+		for _, answer := range []error{customers.ErrUnknown, inventory.ErrUnknown, payments.ErrUnknown} {
+			require.NotErrorIs(t, err, answer)
+		}
+	}
+}
