@@ -10,13 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/doctor"
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/topology"
 )
 
@@ -240,10 +244,36 @@ func TestDatabaseRights(t *testing.T) {
 	require.Contains(t, ill["long-transactions"][0].Mend, "pg_read_all_stats")
 	require.NotContains(t, examine(t, p.options(t)), "database-rights", "what it asks for is enough")
 
+	p.consumesOne(t)
+
 	exec("REVOKE INSERT ON " + p.db.Schema + ".inbox FROM " + guest)
 	o := p.options(t)
 	o.Roles = []string{"relay"}
 	require.NotContains(t, examine(t, o), "database-rights", "another role's right is missing")
+}
+
+// consumesOne consumes a message as p's user: the rights that are asked for are all that a consumer needs.
+func (p patient) consumesOne(t *testing.T) {
+	t.Helper()
+	pool, err := pg.Open(t.Context(), pg.Options{URL: p.db.URL, MaxConns: 12})
+	require.NoError(t, err)
+	defer pool.Close()
+	o := consumer.FromSpec(p.load(t).Topology.Queues[0])
+	o.Pool, o.Schema, o.URL, o.ManagementURL = pool, p.db.Schema, p.broker.URL, p.broker.ManagementURL
+	o.Handler = func(context.Context, pgx.Tx, message.Message) error { return nil }
+	c, err := consumer.New(o)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	publish(t, p, "q", 1)
+	testkit.Eventually(t, 20*time.Second, "the message to be handled", func() bool {
+		var handled int
+		require.NoError(t, p.db.Pool.QueryRow(t.Context(), "SELECT count(*) FROM "+p.db.Schema+".inbox").Scan(&handled))
+		return handled == 1
+	})
+	cancel()
+	require.NoError(t, <-ended)
 }
 
 func TestRules(t *testing.T) {
