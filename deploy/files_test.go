@@ -107,6 +107,7 @@ func TestEveryVariableExists(t *testing.T) {
 	for file, text := range files(t) {
 		for _, name := range variable.FindAllString(text, -1) {
 			require.Error(t, load(name), "%s: %s", file, name)
+			require.NotContains(t, load(name).Error(), "unknown variable", file)
 			seen[name] = true
 		}
 	}

@@ -120,7 +120,8 @@ const (
 //
 //   - relay configures its fences alone, and writes to the exchanges of the spec and to [ExportOptions].Exchanges;
 //   - consume reads the work queues, and moves messages to retry and dead-letter queues through the default exchange;
-//   - dlq reads the dead-letter queues, and moves messages back through the default exchange;
+//   - dlq reads the dead-letter queues, and moves messages back through the default exchange; it may write to the work queues, for newer brokers
+//     (seen on 4.3) want some right on a queue from who asks whether it is there;
 //   - topology makes, and with prune removes, the spec's exchanges and queues; it needs more for what the spec does not name any more;
 //   - run is for one process with all roles.
 //
@@ -139,7 +140,7 @@ func Rights(spec Spec, o ExportOptions) ([]DefinedUser, []DefinedPermission) {
 	for _, p := range []DefinedPermission{
 		{User: userRelay, Configure: fences, Write: only(exchanges), Read: nothing},
 		{User: userConsume, Configure: nothing, Write: only([]string{defaultName}), Read: only(work)},
-		{User: userDLQ, Configure: nothing, Write: only([]string{defaultName}), Read: only(dead)},
+		{User: userDLQ, Configure: nothing, Write: only(slices.Concat(work, []string{defaultName})), Read: only(dead)},
 		{User: userTopology, Configure: only(all), Write: only(all), Read: only(all)},
 		{User: userRun, Configure: fences, Write: only(every), Read: only(both)},
 	} {
