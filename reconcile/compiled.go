@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 )
 
 // The statements of a rule, with its quoted names put in by newCompiled. Values are always parameters. They are cast to the columns'
@@ -75,13 +76,13 @@ func (c *compiled) arguments(more ...any) []any {
 	return append([]any{c.Suspects, c.Age}, more...)
 }
 
-func newCompiled(r Rule, i *inspection, schema string) *compiled {
-	table, _ := parseTable(r.Table) // checked by New
+func newCompiled(r Rule, look *usertable.Look, warnings []string, schema string) *compiled {
+	table, _ := usertable.ParseName(r.Table) // checked by New
 	quoted := func(name string) string { return pgx.Identifier{name}.Sanitize() }
 	names := []string{
 		"{table}", table.Sanitize(), "{key}", quoted(r.Key), "{status}", quoted(r.Status),
-		"{keytype}", i.columns[r.Key].Type, "{statustype}", i.columns[r.Status].Type, "{query}", r.Query,
-		"{columns}", columnList(r.Columns), "{set}", assignments(r, i),
+		"{keytype}", look.Type(r.Key), "{statustype}", look.Type(r.Status), "{query}", r.Query,
+		"{columns}", columnList(r.Columns), "{set}", assignments(r, look),
 	}
 	if r.Clock == "" {
 		names = append(names, "{sinceguard}", "$3::timestamptz IS NOT NULL")
@@ -98,7 +99,7 @@ func newCompiled(r Rule, i *inspection, schema string) *compiled {
 		return replacer.Replace(pg.SQL(strings.Replace(statement, "{suspects}", suspects, 1)).In(schema))
 	}
 	return &compiled{
-		Rule: r, warnings: i.warnings, find: fill(findSQL), count: fill(countSQL), list: fill(listSQL), change: fill(changeSQL), stillThere: fill(stillSQL),
+		Rule: r, warnings: warnings, find: fill(findSQL), count: fill(countSQL), list: fill(listSQL), change: fill(changeSQL), stillThere: fill(stillSQL),
 	}
 }
 
@@ -111,10 +112,10 @@ func columnList(columns map[string]string) string {
 	return strings.Join(list, ", ")
 }
 
-func assignments(r Rule, i *inspection) string {
+func assignments(r Rule, look *usertable.Look) string {
 	var set string
 	if r.ReasonColumn != "" {
-		set += fmt.Sprintf(", %s = $5::text::%s", pgx.Identifier{r.ReasonColumn}.Sanitize(), i.columns[r.ReasonColumn].Type)
+		set += fmt.Sprintf(", %s = $5::text::%s", pgx.Identifier{r.ReasonColumn}.Sanitize(), look.Type(r.ReasonColumn))
 	}
 	if r.ChangedColumn != "" {
 		set += fmt.Sprintf(", %s = clock_timestamp()", pgx.Identifier{r.ChangedColumn}.Sanitize())

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
@@ -172,7 +173,7 @@ func (b *batch) ask(stop context.Context, s Suspect) (answer string, err error) 
 	}()
 	answer, err = b.c.Authority.Ask(ctx, s)
 	if err == nil {
-		if fault := textFault(answer); fault != "" {
+		if fault := usertable.TextFault(answer, maxText); fault != "" {
 			return "", errors.New("the answer " + fault)
 		}
 	}

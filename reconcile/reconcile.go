@@ -13,6 +13,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -167,8 +168,8 @@ func (r *Reconciler) tell(ctx context.Context, rule string, err error) {
 		if rule != "" {
 			e.Str(telemetry.FieldRule, rule)
 		}
-		e.Str("error", bounded(err)).Msg("reconcile error")
-		err = errors.New(bounded(err))
+		e.Str("error", usertable.Bounded(err)).Msg("reconcile error")
+		err = errors.New(usertable.Bounded(err))
 	}
 	r.health.tell(rule, err)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -34,7 +35,7 @@ func (b *batch) complain(s claimed, answer, what string, cause error, next time.
 	if what == resultFailed {
 		level, text = zerolog.ErrorLevel, "reconcile error"
 	}
-	b.logger(s, answer).WithLevel(level).Str(telemetry.FieldErrorClass, string(resilience.Classify(cause))).Str("error", bounded(cause)).
+	b.logger(s, answer).WithLevel(level).Str(telemetry.FieldErrorClass, string(resilience.Classify(cause))).Str("error", usertable.Bounded(cause)).
 		Time("next_check", next.UTC()).Msg(text)
 }
 

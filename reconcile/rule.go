@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -21,6 +22,7 @@ const (
 	maxStatuses = 32
 	maxAnswers  = 64
 	maxText     = 255
+	maxError    = 1024 // of a logged text
 	maxQuery    = 64 << 10
 )
 
@@ -100,10 +102,10 @@ func (r Rule) validate() error {
 	if !ruleName.MatchString(r.Name) {
 		wrong(`Name must be 1 to 64 letters, digits, "_", "." and "-"`)
 	}
-	if r.Subject != "" && textFault(r.Subject) != "" {
-		wrong("Subject %s", textFault(r.Subject))
+	if r.Subject != "" && usertable.TextFault(r.Subject, maxText) != "" {
+		wrong("Subject %s", usertable.TextFault(r.Subject, maxText))
 	}
-	if _, err := parseTable(r.Table); err != nil {
+	if _, err := usertable.ParseName(r.Table); err != nil {
 		wrong("Table %q %w", message.Clip(r.Table, maxText), err)
 	}
 	if r.Interval < 0 {
@@ -127,7 +129,7 @@ func (r Rule) checkColumns(wrong report) {
 		{"ReasonColumn", r.ReasonColumn, true},
 		{"ChangedColumn", r.ChangedColumn, true},
 	} {
-		if fault := identifierFault(c.name); fault != "" && (c.name != "" || !c.optional) {
+		if fault := usertable.IdentifierFault(c.name); fault != "" && (c.name != "" || !c.optional) {
 			wrong("%s names column %q, which %s", c.field, message.Clip(c.name, maxText), fault)
 		}
 	}
@@ -138,7 +140,7 @@ func (r Rule) checkColumns(wrong report) {
 		if !columnName.MatchString(name) || slices.Contains(reservedFields, name) {
 			wrong("Columns has the name %q; use letters, digits and underscores, and none of %s", message.Clip(name, maxText), strings.Join(reservedFields, ", "))
 		}
-		if fault := identifierFault(r.Columns[name]); fault != "" {
+		if fault := usertable.IdentifierFault(r.Columns[name]); fault != "" {
 			wrong("Columns %q names column %q, which %s", name, message.Clip(r.Columns[name], maxText), fault)
 		}
 	}
@@ -156,7 +158,7 @@ func (r Rule) checkSuspects(wrong report) {
 		if len(r.Suspects) > 0 || r.Age != 0 || len(r.Columns) > 0 {
 			wrong("Suspects, Age and Columns do not go with Query: the query says what they would")
 		}
-		if len(r.Query) > maxQuery || textFault(r.Query[:min(len(r.Query), maxText)]) != "" {
+		if len(r.Query) > maxQuery || usertable.TextFault(r.Query[:min(len(r.Query), maxText)], maxText) != "" {
 			wrong("Query is longer than %d bytes, or is not valid UTF-8 or has a NUL byte", maxQuery)
 		}
 		return
@@ -165,7 +167,7 @@ func (r Rule) checkSuspects(wrong report) {
 		wrong("Suspects has %d statuses, but must have 1 to %d, or there must be a Query", len(r.Suspects), maxStatuses)
 	}
 	for _, status := range r.Suspects {
-		if fault := textFault(status); fault != "" {
+		if fault := usertable.TextFault(status, maxText); fault != "" {
 			wrong("suspect status %q %s", message.Clip(status, maxText), fault)
 		}
 	}
@@ -179,7 +181,7 @@ func (r Rule) checkAnswers(wrong report) {
 		wrong("Answers and Keep have %d and %d entries; there must be an answer, and %d at most", len(r.Answers), len(r.Keep), maxAnswers)
 	}
 	for _, answer := range r.Keep {
-		if fault := textFault(answer); fault != "" {
+		if fault := usertable.TextFault(answer, maxText); fault != "" {
 			wrong("Keep has the answer %q, which %s", message.Clip(answer, maxText), fault)
 		}
 		if _, both := r.Answers[answer]; both {
@@ -194,7 +196,7 @@ func (r Rule) checkAnswers(wrong report) {
 func (r Rule) checkAction(wrong report, answer string, a Action) {
 	shown := message.Clip(answer, maxText)
 	for _, text := range []struct{ field, value string }{{"the answer itself", answer}, {"NewStatus", a.NewStatus}, {"Reason", a.Reason}} {
-		if fault := textFault(text.value); fault != "" {
+		if fault := usertable.TextFault(text.value, maxText); fault != "" {
 			wrong("answer %q: %s %s", shown, text.field, fault)
 		}
 	}

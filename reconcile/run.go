@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -64,7 +65,7 @@ func (r *Reconciler) beginRun(ctx context.Context, rule Rule) (id uuid.UUID, sta
 func (r *Reconciler) endRun(ctx context.Context, id uuid.UUID, result Result, failed error) error {
 	var text *string
 	if failed != nil {
-		cut := bounded(failed)
+		cut := usertable.Bounded(failed)
 		text = &cut
 	}
 	_, err := r.options.Pool.Exec(ctx, endRunSQL.In(r.options.Schema), id, result.Checked, result.Mismatches, result.Kept,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -170,7 +171,7 @@ func (r *Reconciler) miss(ctx context.Context, c *compiled, run uuid.UUID, s cla
 	if answer != "" {
 		known = &answer
 	}
-	err = r.options.Pool.QueryRow(ctx, missedSQL.In(r.options.Schema), c.Name, s.hash, run, known, bounded(cause),
+	err = r.options.Pool.QueryRow(ctx, missedSQL.In(r.options.Schema), c.Name, s.hash, run, known, usertable.Bounded(cause),
 		r.options.Backoff, r.options.MaxBackoff).Scan(&next)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return next, errLost

@@ -12,6 +12,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/audit"
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -228,13 +229,13 @@ func (a *actor) refusal(ctx context.Context, err error) (string, bool) {
 	case err == nil || ctx.Err() != nil:
 		return "", false
 	case errors.Is(err, errUndone):
-		return bounded(err), true
+		return usertable.Bounded(err), true
 	case state == "55P03":
 		return "another transaction has locked the row; try again", true
 	case strings.HasPrefix(state, "22"):
-		return "it cannot be a key of " + a.r.Table + ": " + bounded(err), true
+		return "it cannot be a key of " + a.r.Table + ": " + usertable.Bounded(err), true
 	case state != "" && !passing(err):
-		return "the change was refused: " + bounded(err), true
+		return "the change was refused: " + usertable.Bounded(err), true
 	}
 	return "", false
 }

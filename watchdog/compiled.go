@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 )
 
 // The statements of a rule, with its quoted names put in by newCompiled: {table}, {key}, {status}, {clock},
@@ -89,17 +90,17 @@ type compiled struct {
 	fields []string
 }
 
-func newCompiled(r Rule, i inspection, schema string) *compiled {
-	table, _ := parseTable(r.Table) // checked by New
+func newCompiled(r Rule, look *usertable.Look, warnings []string, schema string) *compiled {
+	table, _ := usertable.ParseName(r.Table) // checked by New
 	quoted := func(name string) string { return pgx.Identifier{name}.Sanitize() }
 	names := []string{
 		"{table}", table.Sanitize(), "{key}", quoted(r.Key), "{status}", quoted(r.Status), "{clock}", quoted(r.Clock),
-		"{keytype}", i.columns[r.Key].Type, "{statustype}", i.columns[r.Status].Type,
+		"{keytype}", look.Type(r.Key), "{statustype}", look.Type(r.Status),
 	}
-	c := &compiled{Rule: r, changeLimit: r.Limit, warnings: i.warnings, fields: slices.Sorted(maps.Keys(r.Payload))}
+	c := &compiled{Rule: r, changeLimit: r.Limit, warnings: warnings, fields: slices.Sorted(maps.Keys(r.Payload))}
 	var set, payload strings.Builder
 	if r.ReasonColumn != "" {
-		fmt.Fprintf(&set, ", %s = $5::text::%s", quoted(r.ReasonColumn), i.columns[r.ReasonColumn].Type)
+		fmt.Fprintf(&set, ", %s = $5::text::%s", quoted(r.ReasonColumn), look.Type(r.ReasonColumn))
 	}
 	if r.ChangedColumn != "" {
 		fmt.Fprintf(&set, ", %s = now()", quoted(r.ChangedColumn))

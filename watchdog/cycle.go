@@ -8,6 +8,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
@@ -155,7 +156,7 @@ func (w *Watchdog) report(r *compiled, out outcome) {
 		}
 		w.options.Logger.Error().Str(telemetry.FieldRule, r.Name).Str(telemetry.FieldKey, clipKey(f.Key)).
 			Int(telemetry.FieldAttempt, f.tries).Str(telemetry.FieldErrorClass, string(resilience.Classify(f.err))).
-			Str("error", bounded(f.err)).Time("next_try", f.nextTry.UTC()).Msg("watchdog error")
+			Str("error", usertable.Bounded(f.err)).Time("next_try", f.nextTry.UTC()).Msg("watchdog error")
 	}
 }
 

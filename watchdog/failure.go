@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -55,7 +56,7 @@ type failure struct {
 // record writes a failure in the transaction of the batch, outside of the row's savepoint.
 func (w *Watchdog) record(ctx context.Context, tx pgx.Tx, r *compiled, f *failure) error {
 	err := tx.QueryRow(ctx, recordSQL.In(w.options.Schema), r.Name, f.Key, f.Since, message.Clip(f.Key, maxKeyShown),
-		bounded(f.err), w.options.Backoff, w.options.MaxBackoff).Scan(&f.tries, &f.nextTry)
+		usertable.Bounded(f.err), w.options.Backoff, w.options.MaxBackoff).Scan(&f.tries, &f.nextTry)
 	if err != nil {
 		return fmt.Errorf("record watchdog failure: %w", err)
 	}
@@ -74,9 +75,4 @@ func (w *Watchdog) expireFailures(ctx context.Context) error {
 		return fmt.Errorf("expire watchdog failures: %w", err)
 	}
 	return nil
-}
-
-// bounded makes the text of an error fit for the table and for logs.
-func bounded(err error) string {
-	return message.Storable(err.Error(), maxError)
 }

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5"
-
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -75,7 +72,7 @@ func (r Rule) validate() error {
 	if !ruleName.MatchString(r.Name) {
 		wrong(`Name must be 1 to 64 letters, digits, "_", "." and "-"`)
 	}
-	if _, err := parseTable(r.Table); err != nil {
+	if _, err := usertable.ParseName(r.Table); err != nil {
 		wrong("Table %q %w", message.Clip(r.Table, maxText), err)
 	}
 	if r.Limit <= 0 {
@@ -103,12 +100,12 @@ func (r Rule) checkColumns(wrong report) {
 		if c.optional && c.name == "" {
 			continue
 		}
-		if fault := identifierFault(c.name); fault != "" {
+		if fault := usertable.IdentifierFault(c.name); fault != "" {
 			wrong("%s names column %q, which %s", c.field, message.Clip(c.name, maxText), fault)
 		}
 	}
 	for field, column := range r.Payload {
-		if fault := identifierFault(column); fault != "" {
+		if fault := usertable.IdentifierFault(column); fault != "" {
 			wrong("Payload %q names column %q, which %s", message.Clip(field, maxText), message.Clip(column, maxText), fault)
 		}
 	}
@@ -127,7 +124,7 @@ func (r Rule) checkStatuses(wrong report) {
 		wrong("Stuck has %d statuses, but must have 1 to %d", len(r.Stuck), maxStuck)
 	}
 	for _, status := range append([]string{r.NewStatus}, r.Stuck...) {
-		if fault := textFault(status); fault != "" {
+		if fault := usertable.TextFault(status, maxText); fault != "" {
 			wrong("status %q %s", message.Clip(status, maxText), fault)
 		}
 	}
@@ -137,7 +134,7 @@ func (r Rule) checkStatuses(wrong report) {
 }
 
 func (r Rule) checkEvent(wrong report) {
-	if fault := textFault(r.Reason); fault != "" {
+	if fault := usertable.TextFault(r.Reason, maxText); fault != "" {
 		wrong("Reason %s", fault)
 	}
 	m := message.Message{Type: r.EventType, Exchange: r.Exchange, Source: r.source()}
@@ -148,7 +145,7 @@ func (r Rule) checkEvent(wrong report) {
 		wrong("Payload has %d columns, but may have %d at most", len(r.Payload), maxPayload)
 	}
 	for field := range r.Payload {
-		if fault := textFault(field); fault != "" {
+		if fault := usertable.TextFault(field, maxText); fault != "" {
 			wrong("Payload has the name %q, which %s", message.Clip(field, maxText), fault)
 		}
 		if slices.Contains(reservedFields, field) {
@@ -158,79 +155,3 @@ func (r Rule) checkEvent(wrong report) {
 }
 
 func (r Rule) source() string { return "watchdog/" + r.Name }
-
-// parseTable reads schema.table, each plain or in double quotes with inner ones doubled.
-func parseTable(text string) (pgx.Identifier, error) {
-	var parts pgx.Identifier
-	for rest := text; ; {
-		part, after, err := cutIdentifier(rest)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part)
-		if after == "" {
-			break
-		}
-		rest = after[1:]
-	}
-	if len(parts) != 2 {
-		return nil, errors.New("must be written with its schema, as schema.table")
-	}
-	for _, part := range parts {
-		if fault := identifierFault(part); fault != "" {
-			return nil, fmt.Errorf("has a part that %s", fault)
-		}
-	}
-	return parts, nil
-}
-
-// cutIdentifier takes one identifier off the front; what is left is empty or starts with the dot.
-func cutIdentifier(text string) (part, rest string, err error) {
-	if !strings.HasPrefix(text, `"`) {
-		end := strings.IndexByte(text, '.')
-		if end < 0 {
-			end = len(text)
-		}
-		return text[:end], text[end:], nil
-	}
-	var name strings.Builder
-	for i := 1; i < len(text); i++ {
-		switch {
-		case text[i] != '"':
-			name.WriteByte(text[i])
-		case strings.HasPrefix(text[i+1:], `"`):
-			name.WriteByte('"')
-			i++
-		case i+1 == len(text) || text[i+1] == '.':
-			return name.String(), text[i+1:], nil
-		default:
-			return "", "", errors.New(`has text between a closing quote and the dot`)
-		}
-	}
-	return "", "", errors.New("has a quote that is not closed")
-}
-
-// identifierFault says why a name cannot be one in PostgreSQL, or "".
-func identifierFault(name string) string {
-	switch {
-	case name == "":
-		return "is empty"
-	case len(name) > maxIdentifier:
-		return fmt.Sprintf("has %d bytes, more than PostgreSQL's limit of %d", len(name), maxIdentifier)
-	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return "is not valid UTF-8 or has a NUL byte"
-	}
-	return ""
-}
-
-func textFault(text string) string {
-	switch {
-	case text == "":
-		return "is empty"
-	case len(text) > maxText:
-		return fmt.Sprintf("has %d bytes, more than the limit of %d", len(text), maxText)
-	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
-		return "is not valid UTF-8 or has a NUL byte"
-	}
-	return ""
-}

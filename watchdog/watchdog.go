@@ -10,6 +10,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -96,8 +97,8 @@ func (w *Watchdog) tell(ctx context.Context, err error) {
 		return
 	}
 	if err != nil {
-		w.options.Logger.Error().Str("error", bounded(err)).Msg("watchdog error")
-		err = errors.New(bounded(err))
+		w.options.Logger.Error().Str("error", usertable.Bounded(err)).Msg("watchdog error")
+		err = errors.New(usertable.Bounded(err))
 	}
 	w.options.Ready(err)
 }

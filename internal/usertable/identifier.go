@@ -1,4 +1,4 @@
-package reconcile
+package usertable
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 
 const maxIdentifier = 63 // PostgreSQL would cut a longer name and then mean another one
 
-// parseTable reads schema.table, each plain or in double quotes with inner ones doubled.
-func parseTable(text string) (pgx.Identifier, error) {
+// ParseName reads schema.table, each plain or in double quotes with inner ones doubled. Its error continues a sentence about the name.
+func ParseName(text string) (pgx.Identifier, error) {
 	var parts pgx.Identifier
 	for rest := text; ; {
 		part, after, err := cutIdentifier(rest)
@@ -29,7 +29,7 @@ func parseTable(text string) (pgx.Identifier, error) {
 		return nil, errors.New("must be written with its schema, as schema.table")
 	}
 	for _, part := range parts {
-		if fault := identifierFault(part); fault != "" {
+		if fault := IdentifierFault(part); fault != "" {
 			return nil, fmt.Errorf("has a part that %s", fault)
 		}
 	}
@@ -62,25 +62,21 @@ func cutIdentifier(text string) (part, rest string, err error) {
 	return "", "", errors.New("has a quote that is not closed")
 }
 
-// identifierFault says why a name cannot be one in PostgreSQL, or "".
-func identifierFault(name string) string {
-	switch {
-	case name == "":
-		return "is empty"
-	case len(name) > maxIdentifier:
+// IdentifierFault says why a name cannot be one in PostgreSQL, or "".
+func IdentifierFault(name string) string {
+	if len(name) > maxIdentifier {
 		return fmt.Sprintf("has %d bytes, more than PostgreSQL's limit of %d", len(name), maxIdentifier)
-	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
-		return "is not valid UTF-8 or has a NUL byte"
 	}
-	return ""
+	return TextFault(name, maxIdentifier)
 }
 
-func textFault(text string) string {
+// TextFault says why a text of at most so many bytes cannot be stored, or "".
+func TextFault(text string, most int) string {
 	switch {
 	case text == "":
 		return "is empty"
-	case len(text) > maxText:
-		return fmt.Sprintf("has %d bytes, more than the limit of %d", len(text), maxText)
+	case len(text) > most:
+		return fmt.Sprintf("has %d bytes, more than the limit of %d", len(text), most)
 	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
 		return "is not valid UTF-8 or has a NUL byte"
 	}
