@@ -247,5 +247,10 @@ func ended(run deadletter.Run, result deadletter.Result, err error) error {
 		return outcomeOf(result, err)
 	}
 	err = fmt.Errorf("the run is %s, %d of %d moved: %s", run.State, run.Moved, run.Chosen, run.Note)
-	return &exitError{code: ExitPartly, err: err, hint: "`surefoot dlq runs show " + run.ID.String() + "`, then `surefoot dlq runs resume` or cancel; what is not moved is held for it"}
+	hint := "`surefoot dlq runs show " + run.ID.String() + "`, then `surefoot dlq runs resume` or cancel; what is not moved is held for it"
+	if run.State == deadletter.RunStopped && run.Wave == 1 && len(run.Ramp) > 0 { // a canary that failed stops it again, whatever is allowed
+		hint = "`surefoot dlq runs show " + run.ID.String() + "`, then `surefoot dlq runs cancel " + run.ID.String() +
+			"`, which frees what is not moved; redrive anew when the cause is gone"
+	}
+	return &exitError{code: ExitPartly, err: err, hint: hint}
 }
