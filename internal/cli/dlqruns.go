@@ -169,7 +169,8 @@ func runsResume(s *session) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = runVerb(s, "resume", "Go on with a redrive that was paused or stopped, or whose process has gone",
 		"It goes on in this process, like `surefoot dlq redrive`. A run that stopped for its failures stops again at once, unless --max-failures\n"+
-			"allows more; a negative number takes the limit away.",
+			"allows more; a negative number takes the limit away. One whose first wave of a ramp failed goes no further, whatever is allowed:\n"+
+			"cancel it, and redrive anew when the cause is gone.",
 		func(ctx context.Context, d *deadletter.DeadLetters, r runChange) error {
 			request := deadletter.DriveRequest{Run: r.run.ID, Who: r.who}
 			if cmd.Flags().Changed("max-failures") {
