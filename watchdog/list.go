@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -118,7 +119,7 @@ func (w *Watchdog) rules(name string) ([]Rule, error) {
 	}
 	at := slices.IndexFunc(w.options.Rules, func(r Rule) bool { return r.Name == name })
 	if at < 0 {
-		return nil, &FaultError{Rule: message.Clip(name, maxText), Problem: "there is no such rule; see `surefoot watchdog ls`"}
+		return nil, &FaultError{Rule: message.Clip(name, maxText), Problem: "there is no such rule; the rules are " + strings.Join(w.RuleNames(), ", ")}
 	}
 	return w.options.Rules[at : at+1], nil
 }
