@@ -55,8 +55,12 @@ func checkFilter(f *outbox.Filter, stopped bool) error {
 
 // checkListed also takes the states of rows that nothing can be done to.
 func checkListed(f *outbox.Filter) error {
-	if f.State != outbox.StatePending && f.State != outbox.StateWaiting {
+	switch f.State {
+	case outbox.StatePending, outbox.StateWaiting:
+	case "", outbox.StateRetry, outbox.StateDead, outbox.StateStopped:
 		return checkFilter(f, true)
+	default:
+		return usageErrorf("", "--state is %q, but must be retry, dead, stopped, pending or waiting", f.State)
 	}
 	rest := *f
 	rest.State = ""
