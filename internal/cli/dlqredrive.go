@@ -37,7 +37,8 @@ func dlqRedrive(s *session) *cobra.Command {
 			"--dry-run writes the plan down and prints its id; --plan ID does exactly that plan. --ramp 1,5,50 moves waves of these sizes\n" +
 			"first: all of the first must be processed before the second begins, and each must have settled before the next; then the\n" +
 			"rest follows. The run stops when more than --max-failures come back with the same failure. Ctrl-C pauses it, see\n" +
-			"`surefoot dlq runs`. When this process dies, any replica of `surefoot run` goes on. Exits 3 when a part was not moved.",
+			"`surefoot dlq runs`. When this process dies, any replica of `surefoot run` goes on. Exits 3 when a part could\n" +
+			"not be moved or the run was halted; messages that are left out as above, or belong to another run, do not count, even all of them.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	r.change.add(s, cmd)
