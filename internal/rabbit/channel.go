@@ -67,7 +67,7 @@ func (ch *Channel) Consume(ctx context.Context, opts ConsumeOptions) (<-chan *am
 	if err != nil {
 		return nil, err
 	}
-	to := make(chan *amqp.Delivery, opts.Prefetch)
+	to := make(chan *amqp.Delivery, opts.Prefetch+spare)
 	over, err := ch.consume(ctx, opts, func(d *amqp.Delivery) error { return offer(to, d) }, func() int { return len(to) })
 	if err != nil {
 		return nil, err
@@ -98,7 +98,10 @@ func (ch *Channel) consume(ctx context.Context, opts ConsumeOptions, deliver fun
 	return over, err
 }
 
-// offer hands a delivery on when there is room, as there is for as many as the prefetch.
+// spare is room beyond the prefetch, should a queue that changes its leader count otherwise for a moment.
+const spare = 1000
+
+// offer hands a delivery on when there is room, as there is for as many as the prefetch and more.
 func offer(to chan<- *amqp.Delivery, d *amqp.Delivery) error {
 	select {
 	case to <- d:

@@ -54,7 +54,7 @@ func (o ConsumeOptions) checked(c *Conn) (ConsumeOptions, error) {
 type Subscription struct {
 	channel    *Channel
 	tag        string
-	deliveries chan *amqp.Delivery // as many as the prefetch fit
+	deliveries chan *amqp.Delivery // as many as the prefetch fit, and more
 	done       chan struct{}
 	err        error // written before done is closed
 
@@ -82,7 +82,7 @@ func (c *Conn) Consume(ctx context.Context, opts ConsumeOptions) (*Subscription,
 	if err != nil {
 		return nil, err
 	}
-	s := &Subscription{channel: channel, tag: opts.Tag, deliveries: make(chan *amqp.Delivery, opts.Prefetch), done: make(chan struct{})}
+	s := &Subscription{channel: channel, tag: opts.Tag, deliveries: make(chan *amqp.Delivery, opts.Prefetch+spare), done: make(chan struct{})}
 	from := source{
 		cancels: channel.amqp.NotifyCancel(make(chan string, 1)),
 		closes:  channel.amqp.NotifyClose(make(chan *amqp.Error, 1)),
