@@ -222,9 +222,9 @@ func (s *session) drive(ctx context.Context, d *deadletter.DeadLetters, request 
 		s.note("the run is paused with %d of %d moved; go on with `surefoot dlq runs resume %s`", run.Moved, run.Chosen, run.ID)
 		return err
 	}
-	result, counted := d.RunResult(context.WithoutCancel(ctx), run)
-	if counted != nil {
-		return errors.Join(err, counted)
+	result, unread := d.RunResult(context.WithoutCancel(ctx), run)
+	if unread != nil {
+		return errors.Join(err, unread)
 	}
 	if err == nil || result.Done > 0 {
 		if rendered := s.renderResult(result, "redriven"); rendered != nil {
@@ -232,6 +232,9 @@ func (s *session) drive(ctx context.Context, d *deadletter.DeadLetters, request 
 		}
 	}
 	s.held(result)
+	if open := run.Moved - run.Processed - run.Failed; err == nil && run.State == deadletter.RunDone && open > 0 {
+		s.note("back in %s and not yet processed: %s; `surefoot dlq runs show %s` says what becomes of them", run.Queue, counted(open, "message"), run.ID)
+	}
 	return ended(run, result, err)
 }
 

@@ -38,7 +38,7 @@ func runsLs(s *session) *cobra.Command {
 				}
 			}
 			return render(s, listing[deadletter.Run]{
-				Items: runs, Empty: "no redrives", Name: func(r deadletter.Run) string { return r.ID.String() },
+				Items: runs, Empty: emptyRuns(plans), Name: func(r deadletter.Run) string { return r.ID.String() },
 				Columns: []column[deadletter.Run]{
 					{"RUN", func(r deadletter.Run) string { return r.ID.String() }},
 					{"QUEUE", func(r deadletter.Run) string { return r.Queue }},
@@ -61,6 +61,13 @@ func runsLs(s *session) *cobra.Command {
 	boundFlag(cmd.Flags(), &limit, "limit", 10_000, "the most runs")
 	s.outputFlag(cmd)
 	return cmd
+}
+
+func emptyRuns(plans bool) string {
+	if plans {
+		return "no redrives and no plans"
+	}
+	return "no redrives; --plans also lists plans that were not started"
 }
 
 // letterStates are what can become of a message of a run.
@@ -150,9 +157,14 @@ func holdsText(run deadletter.Run) string {
 
 func runsPause(s *session) *cobra.Command {
 	return runVerb(s, "pause", "Keep a redrive from moving anything more, until it is resumed",
-		"What is on its way is finished, which takes up to a second or two. Its messages still belong to the run.",
+		"What is on its way is finished, which takes up to a second or two. Its messages still belong to the run. It asks nothing: there is nothing\n"+
+			"that resume does not undo.",
 		func(ctx context.Context, d *deadletter.DeadLetters, r runChange) error {
-			return d.PauseRun(ctx, r.run.ID, r.who, r.reason)
+			if err := d.PauseRun(ctx, r.run.ID, r.who, r.reason); err != nil {
+				return err
+			}
+			s.note("run %s of %s is paused; `surefoot dlq runs resume %s` goes on", r.run.ID, r.run.Queue, r.run.ID)
+			return nil
 		})
 }
 
@@ -160,7 +172,11 @@ func runsCancel(s *session) *cobra.Command {
 	return runVerb(s, "cancel", "End a redrive for good; what it has moved stays moved",
 		"The messages that it has not moved stay in the dead-letter queue, and are free for another run.",
 		func(ctx context.Context, d *deadletter.DeadLetters, r runChange) error {
-			return d.CancelRun(ctx, r.run.ID, r.who, r.reason)
+			if err := d.CancelRun(ctx, r.run.ID, r.who, r.reason); err != nil {
+				return err
+			}
+			s.note("run %s of %s is cancelled", r.run.ID, r.run.Queue)
+			return nil
 		})
 }
 
@@ -210,8 +226,10 @@ func runVerb(s *session, verb, short, long string, do func(context.Context, *dea
 				return nil
 			}
 			target := fmt.Sprintf("run %s of %s, with %d pending", id, run.Queue, run.Pending)
-			if err := s.confirm(cmd.Context(), question{Verb: verb, Count: 1, Target: target}); err != nil {
-				return err
+			if verb != "pause" { // the brake
+				if err := s.confirm(cmd.Context(), question{Verb: verb, Count: 1, Target: target}); err != nil {
+					return err
+				}
 			}
 			return badRequest(do(cmd.Context(), d, runChange{run: run, who: who, reason: strings.TrimSpace(reason)}))
 		},

@@ -92,10 +92,12 @@ func TestDLQRunIsPausedResumedAndCancelled(t *testing.T) {
 	require.Contains(t, got.stderr, "holds its 6 messages: `surefoot dlq runs resume "+id)
 	require.Regexp(t, `(?m)^holds +6 messages: `, s.run("runs", "show", id).stdout)
 	require.Zero(t, s.run("runs", "cancel", id, "--dry-run").code)
-	require.Equal(t, cli.ExitFailed, s.run("runs", "pause", id, "--yes").code, "it is paused")
+	require.Equal(t, cli.ExitFailed, s.run("runs", "pause", id).code, "it is paused already; the brake asks nothing")
 	got = s.run("runs", "cancel", id, "--reason", "changed my mind", "--yes")
 	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stderr, "of orders.saga is cancelled")
 	got = s.run("redrive", "--queue", "orders.saga", "--yes")
 	require.Zero(t, got.code, got.stderr)
+	require.Contains(t, got.stderr, "not yet processed: 6 messages; `surefoot dlq runs show ")
 	require.Equal(t, []int{6, 0}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
 }

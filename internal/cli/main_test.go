@@ -176,6 +176,7 @@ func TestUnreachableDatabase(t *testing.T) {
 		require.Equal(t, cli.ExitUnreachable, got.code, got.stderr)
 		require.NotContains(t, got.stderr, "hunter2")
 		require.Contains(t, got.stderr, "connection refused")
+		require.Contains(t, got.stderr, "hint: start it, or correct its address")
 		require.Empty(t, got.stdout)
 	}
 }
