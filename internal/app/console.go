@@ -36,7 +36,7 @@ func consoleRole() Role {
 func ConsoleOptions(c *config.Config, pool *pgxpool.Pool, logger zerolog.Logger, host, version string) (console.Options, error) {
 	o := console.Options{
 		Listen: c.Console.Listen, Pool: pool, Schema: c.Database.Schema, AMQPURL: c.AMQP.URL.Reveal(), ManagementURL: c.AMQP.ManagementURL.Reveal(),
-		TLS: c.AMQP.TLS(), Topology: c.Topology, Logger: logger, Host: host, Version: version,
+		TLS: c.AMQP.TLS(), Topology: c.Topology, TraceLink: c.Tracing.Link, Logger: logger, Host: host, Version: version,
 	}
 	if len(c.Watchdog.Rules) > 0 {
 		options := WatchdogOptions(c)

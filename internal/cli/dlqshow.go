@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+
 	"github.com/spf13/cobra"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
@@ -87,7 +89,7 @@ func (s *session) showLetters(letters []deadletter.Letter, preview int) error {
 }
 
 func (s *session) showLetter(l *deadletter.Letter, preview int) error {
-	rows := slices.Concat(letterRows(l), failureRows(l), deathRows(l), headerRows(l))
+	rows := slices.Concat(s.letterRows(l), failureRows(l), deathRows(l), headerRows(l))
 	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
 	if err := writeTable(s.env.Stdout, rows); err != nil {
 		return err
@@ -109,7 +111,7 @@ func (s *session) showLetter(l *deadletter.Letter, preview int) error {
 	return nil
 }
 
-func letterRows(l *deadletter.Letter) [][]string {
+func (s *session) letterRows(l *deadletter.Letter) [][]string {
 	return [][]string{
 		{"message", fmt.Sprintf("%s (number %d in the queue)", orDash(l.ID), l.Position)},
 		{"type", l.Type},
@@ -119,7 +121,7 @@ func letterRows(l *deadletter.Letter) [][]string {
 		{"correlation", l.CorrelationID},
 		{"causation", l.CausationID},
 		{"request", l.RequestID},
-		{"trace", traceText(l.TraceParent)},
+		{"trace", s.traceText(telemetry.TraceID(l.TraceParent))},
 		{"origin", originText(l)},
 		{"attempts", strconv.Itoa(l.Attempts)},
 		{"redrives", redrivesText(l)},
@@ -191,12 +193,12 @@ func earlierRows(l *deadletter.Letter) [][]string {
 	return append(rows, []string{"since then", fmt.Sprintf("another failure (%s became %s), %s", e.Fingerprint, l.Fingerprint, version)})
 }
 
-// traceText is the trace's id, by which a tracing backend finds it.
-func traceText(parent string) string {
-	if parts := strings.Split(parent, "-"); len(parts) >= 4 {
-		return parts[1]
+// traceText is the trace's id, and where a person finds it.
+func (s *session) traceText(id string) string {
+	if link := telemetry.TraceLink(s.traceLink, id); link != "" {
+		return id + "  " + link
 	}
-	return ""
+	return id
 }
 
 // failureBlocks are the texts of several lines, with their titles.

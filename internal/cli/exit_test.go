@@ -13,6 +13,7 @@ import (
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 	"github.com/jackc/pgx/v5/pgconn"
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/internal/app"
@@ -70,4 +71,19 @@ func TestExitCodes(t *testing.T) {
 	} {
 		require.Equal(t, tt.want, exitCode(tt.ctx, tt.err), name)
 	}
+}
+
+func TestATraceIsALinkWhereTheConfigurationHasOne(t *testing.T) {
+	t.Parallel()
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	s := newSession(Env{Environ: []string{"SUREFOOT_TRACING_LINK=https://traces.example.com/{id}"}, ReadFile: func(string) ([]byte, error) { return nil, fs.ErrNotExist }})
+	s.globalFlags(pflag.NewFlagSet("test", pflag.ContinueOnError))
+	require.Equal(t, id, s.traceText(id))
+	_, err := s.config(need{})
+	require.NoError(t, err)
+	require.Equal(t, id+"  https://traces.example.com/"+id, s.traceText(id))
+	require.Empty(t, s.traceText(""))
+	s.env.Environ = []string{"SUREFOOT_TRACING_LINK=javascript:alert({id})"}
+	_, err = s.config(need{})
+	require.ErrorContains(t, err, "tracing.link: must be the URL of a trace")
 }

@@ -190,7 +190,7 @@ func foundOf(l *deadletter.Letter) timeline.Found {
 
 func (m *messageShower) print(shown *shownMessage) error {
 	out := m.session.env.Stdout
-	if err := writeTable(out, messageRows(shown)); err != nil {
+	if err := writeTable(out, m.session.messageRows(shown)); err != nil {
 		return err
 	}
 	rows := [][]string{{"TIME", "STORE", "QUEUE", "WHAT", "DETAIL", "WHO", "OPERATION"}}
@@ -219,10 +219,10 @@ func (m *messageShower) print(shown *shownMessage) error {
 }
 
 // messageRows are who the message is, where, and what it has to do with; what is not known is left out.
-func messageRows(shown *shownMessage) [][]string {
+func (s *session) messageRows(shown *shownMessage) [][]string {
 	rows := [][]string{{"message", shown.ID}}
 	for _, row := range [][]string{
-		{"type", shown.Type}, {"key", shown.Key}, {"source", shown.Source}, {"correlation", shown.CorrelationID}, {"trace", shown.TraceID},
+		{"type", shown.Type}, {"key", shown.Key}, {"source", shown.Source}, {"correlation", shown.CorrelationID}, {"trace", s.traceText(shown.TraceID)},
 	} {
 		if row[1] != "" {
 			rows = append(rows, row)

@@ -30,6 +30,7 @@ type session struct {
 	output     format
 	dryRun     bool
 	yes        bool
+	traceLink  string // once the configuration is read
 
 	closers []func() error
 }
@@ -42,10 +43,14 @@ type need struct{ database, amqp bool }
 // config reads and checks the configuration; a URL that the command needs and that is missing is one of the
 // faults.
 func (s *session) config(n need) (*config.Config, error) {
-	return config.Load(config.Sources{
+	c, err := config.Load(config.Sources{
 		Path: s.configPath, Environ: s.env.Environ, Flags: s.givenFlags(), ReadFile: s.env.ReadFile,
 		Database: n.database, AMQP: n.amqp,
 	})
+	if err == nil {
+		s.traceLink = c.Tracing.Link
+	}
+	return c, err
 }
 
 // logger writes to stderr as the configuration says.

@@ -18,6 +18,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/topology"
 )
@@ -136,13 +137,17 @@ func (l *Log) check(r *reader) {
 
 func (t *Tracing) check(r *reader) {
 	within(r, "tracing.sample_ratio", t.SampleRatio, 0, 1)
-	if t.Endpoint == "" {
-		return
-	}
-	parsed, err := url.Parse(t.Endpoint)
-	if err != nil || !slices.Contains([]string{"http", "https"}, parsed.Scheme) || parsed.Host == "" {
+	if t.Endpoint != "" && !isWebAddress(t.Endpoint) {
 		r.wrong("tracing.endpoint", "must be the collector's URL, such as http://localhost:4318")
 	}
+	if t.Link != "" && (!isWebAddress(strings.ReplaceAll(t.Link, telemetry.TraceIDMark, "0")) || !strings.Contains(t.Link, telemetry.TraceIDMark)) {
+		r.wrong("tracing.link", "must be the URL of a trace with {id} in the place of its id, such as https://jaeger.example.com/trace/{id}")
+	}
+}
+
+func isWebAddress(text string) bool {
+	parsed, err := url.Parse(text)
+	return err == nil && slices.Contains([]string{"http", "https"}, parsed.Scheme) && parsed.Host != ""
 }
 
 func (c *Relay) check(r *reader) {

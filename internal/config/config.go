@@ -82,6 +82,8 @@ type Tracing struct {
 	Endpoint string `yaml:"endpoint"`
 	// SampleRatio is the share of traces begun here that are kept, 0 to 1. Default 1.
 	SampleRatio float64 `yaml:"sample_ratio"`
+	// Link is the URL of a trace in the tracing backend; {id} stands for the trace's id. Default: none, ids are shown.
+	Link string `yaml:"link"`
 }
 
 // Relay says how committed outbox rows are published.

@@ -45,6 +45,8 @@ type Options struct {
 	Sagas *watchdog.Watchdog
 	// Reconciler knows which rows are in doubt. It is asked and not run. Default: nil, none.
 	Reconciler *reconcile.Reconciler
+	// TraceLink is the URL of a trace in the tracing backend, {id} stands for its id. Default: none, ids are shown.
+	TraceLink string
 	// Who acts, for the audit; the address of the browser is added. Default: "console@" and Host.
 	Who string
 	// Interval between samples, and between updates of open pages. Default: 2 s.

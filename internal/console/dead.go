@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+
 	"github.com/surefoot-mq/surefoot/deadletter"
 )
 
@@ -283,7 +285,7 @@ func (c *Console) letterPage(r *http.Request) (found, error) {
 		return found{}, fmt.Errorf("%w: %s is not in %s any more; its audit and its timeline may say where it went", deadletter.ErrNoLetter, cell(d.ID), deadletter.DLQ(d.Queue))
 	}
 	l := &letters[0]
-	d.Letter, d.Timeline, d.Trace, d.Rabbit = l, attemptsOf(l), traceID(l.TraceParent), c.rabbitQueue(deadletter.DLQ(d.Queue))
+	d.Letter, d.Timeline, d.Trace, d.Rabbit = l, attemptsOf(l), telemetry.TraceID(l.TraceParent), c.rabbitQueue(deadletter.DLQ(d.Queue))
 	if d.Payload {
 		d.Text = string(l.Payload.Bytes())
 	}
@@ -329,11 +331,4 @@ func classed(class, text string) string {
 		return text
 	}
 	return class + ": " + text
-}
-
-func traceID(parent string) string {
-	if parts := strings.Split(parent, "-"); len(parts) >= 4 {
-		return parts[1]
-	}
-	return ""
 }

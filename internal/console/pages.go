@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+
 	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/escape"
 )
@@ -83,6 +85,7 @@ func (p *pages) functions() template.FuncMap {
 		"status": func(kind, word string) status { return status{kind, word} },
 		"asset":  func(name string) string { return "/static/" + name + "?v=" + p.version },
 		"join":   strings.Join,
+		"trace":  func(id string) string { return telemetry.TraceLink(p.c.opts.TraceLink, id) },
 		"dict": func(pairs ...any) map[string]any {
 			m := map[string]any{}
 			for i := 0; i+1 < len(pairs); i += 2 {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -62,7 +64,7 @@ func (r *reader) outbox(ctx context.Context) error {
 func (t *Timeline) ownRow(row outbox.Traced, why string) {
 	t.own = true
 	t.Type, t.Key, t.Source, t.CorrelationID = row.Type, row.Key, row.Source, row.CorrelationID
-	t.TraceID = traceID(row.TraceParent)
+	t.TraceID = telemetry.TraceID(row.TraceParent)
 	t.causedBy(row.CausationID)
 	t.add(Step{At: message.Stamp{Time: row.CreatedAt}, Store: StoreOutbox, What: "enqueued", Detail: fmt.Sprintf("row %d/%d", row.Shard, row.Row)})
 	if row.State == outbox.StatePending {

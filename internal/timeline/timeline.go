@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -309,7 +311,7 @@ type Found struct {
 // AddLetter adds what a look at the message in a dead-letter queue has found: who it is, and its failed attempts.
 func (t *Timeline) AddLetter(queue string, f Found) {
 	t.Type, t.Key, t.Source = cmp.Or(t.Type, f.Type), cmp.Or(t.Key, f.Key), cmp.Or(t.Source, f.Source)
-	t.CorrelationID, t.TraceID = cmp.Or(t.CorrelationID, f.CorrelationID), cmp.Or(t.TraceID, traceID(f.TraceParent))
+	t.CorrelationID, t.TraceID = cmp.Or(t.CorrelationID, f.CorrelationID), cmp.Or(t.TraceID, telemetry.TraceID(f.TraceParent))
 	t.causedBy(f.CausationID)
 	t.attempts(queue, f.Attempts)
 	t.sort()
@@ -335,9 +337,3 @@ func (t *Timeline) causedBy(id string) {
 }
 
 // traceID is by what a tracing backend finds the trace of a W3C traceparent; empty: there is none.
-func traceID(parent string) string {
-	if parts := strings.Split(parent, "-"); len(parts) >= 4 {
-		return parts[1]
-	}
-	return ""
-}
