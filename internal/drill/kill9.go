@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -202,20 +203,38 @@ func (f *fleet) point(component string) string {
 
 // redrive runs a redrive of all dead letters to its end, which may be a kill.
 func (f *fleet) redrive(ctx context.Context, at string) error {
+	_, err := f.tell(ctx, at, "redrive", "--include-repeaters")
+	return err
+}
+
+// tell runs a command of the dead letters, and returns what it said.
+func (f *fleet) tell(ctx context.Context, at, verb string, more ...string) (said string, err error) {
 	if err := f.stage.exec(ctx, killLocks); err != nil { // the last one may have died with it
-		return err
+		return "", err
 	}
 	env := append([]string{}, f.env...)
 	if at != "" {
 		env = append(env, "SUREFOOT_FAULT="+at)
 	}
 	p, err := f.stage.start(ctx, launch{
-		args: []string{"dlq", "redrive", "--queue", "drill.work", "--include-repeaters", "--reason", "drill", "--wait", "30s", "--yes"}, env: env, dir: f.dir,
+		args: append([]string{"dlq", verb, "--queue", "drill.work", "--reason", "drill", "--wait", "30s", "--yes"}, more...), env: env, dir: f.dir,
 	})
 	if err != nil {
-		return err
+		return "", err
 	}
 	_, err = p.wait(ctx, time.Minute)
+	return fmt.Sprint(p.out), err
+}
+
+// processed is what a redrive says of letters that the inbox knows: a copy of each was processed, and its sender died before it let go of the letter.
+var processed = regexp.MustCompile(`(?m)^found +(\d+)\nredriven +0\nalready processed +(\d+)$`) //nolint:gochecknoglobals // a constant
+
+// bringBack redrives what is dead, and drops what was processed already, as the redrive advises.
+func (f *fleet) bringBack(ctx context.Context) error {
+	said, err := f.tell(ctx, "", "redrive", "--include-repeaters")
+	if m := processed.FindStringSubmatch(said); err == nil && m != nil && m[1] == m[2] {
+		_, err = f.tell(ctx, "", "discard", "--max", m[1])
+	}
 	return err
 }
 
@@ -268,7 +287,7 @@ func (f *fleet) account(ctx context.Context, dlq string) error {
 		}
 		if dead > 0 && time.Since(redriven) > time.Second {
 			redriven = time.Now()
-			if err := f.redrive(ctx, ""); err != nil {
+			if err := f.bringBack(ctx); err != nil {
 				return false, err
 			}
 		}
