@@ -3,8 +3,11 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -39,8 +42,8 @@ func reasonOf(r *http.Request) (string, error) {
 
 func wholeNumber(what, text string, least int) (int, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil || n < least {
-		return 0, bad("%s must be a whole number from %d, not %q", what, least, cell(text))
+	if err != nil || n < least || n > math.MaxInt32 {
+		return 0, bad("%s must be a whole number from %d to %d, not %q", what, least, math.MaxInt32, cell(text))
 	}
 	return n, nil
 }
@@ -48,12 +51,11 @@ func wholeNumber(what, text string, least int) (int, error) {
 // act serves a change: done says where to go on, and the answer is that address, so that a reload does not do it again.
 func (p *pages) act(nav string, do func(*http.Request) (next string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		r, end := p.patient(w, r)
-		defer end()
-		if err := r.ParseForm(); err != nil {
-			p.fail(w, r, nav, &statusError{http.StatusRequestEntityTooLarge, "the form cannot be read", err})
+		r, end, read := p.patient(w, r, nav)
+		if !read {
 			return
 		}
+		defer end()
 		next, err := do(r)
 		if err != nil {
 			p.fail(w, r, nav, err)
@@ -63,13 +65,24 @@ func (p *pages) act(nav string, do func(*http.Request) (next string, err error))
 	}
 }
 
-// patient gives a request the time of a change, for the server's limits are those of pages.
-func (p *pages) patient(w http.ResponseWriter, r *http.Request) (patient *http.Request, end func()) {
+// patient reads a form in the time that every request has, and then gives the request that of a change: one whose body does not come
+// keeps its place no longer than any other. It has answered if the form could not be read.
+func (p *pages) patient(w http.ResponseWriter, r *http.Request, nav string) (patient *http.Request, end func(), read bool) {
+	if err := r.ParseForm(); err != nil {
+		status := http.StatusBadRequest
+		if _, big := errors.AsType[*http.MaxBytesError](err); big {
+			status = http.StatusRequestEntityTooLarge
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
+			status = http.StatusRequestTimeout
+		}
+		p.fail(w, r, nav, &statusError{status, "the form cannot be read; nothing was done", err})
+		return nil, nil, false
+	}
 	out := http.NewResponseController(w)
 	_ = out.SetReadDeadline(time.Now().Add(actTimeout + writeTimeout)) // a recorder has none
 	_ = out.SetWriteDeadline(time.Now().Add(actTimeout + writeTimeout))
 	ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
-	return r.WithContext(ctx), cancel
+	return r.WithContext(ctx), cancel, true
 }
 
 // redriveForm is what a plan is asked for by, as it stands in the form.
@@ -92,12 +105,11 @@ func (c *Console) redriveFormPage(r *http.Request) (found, error) {
 
 // planRedrive makes a plan. What is wrong with the form is said in the form, which keeps what was filled in.
 func (p *pages) planRedrive(w http.ResponseWriter, r *http.Request) {
-	r, end := p.patient(w, r)
-	defer end()
-	if err := r.ParseForm(); err != nil {
-		p.fail(w, r, "/dead", bad("the form cannot be read"))
+	r, end, read := p.patient(w, r, "/dead")
+	if !read {
 		return
 	}
+	defer end()
 	v := r.PostForm
 	f := redriveForm{
 		choice: choiceOf(v), Max: v.Get("max"), Rate: v.Get("rate"), Ramp: v.Get("ramp"), Settle: v.Get("settle"), MaxFailures: v.Get("max-failures"), Reason: v.Get("reason"),
@@ -141,7 +153,7 @@ func (f *redriveForm) request(r *http.Request) (request deadletter.PlanRequest, 
 		}
 	}
 	if text := strings.TrimSuffix(strings.TrimSpace(f.Rate), "/s"); text != "" {
-		if request.Rate, err = strconv.ParseFloat(text, 64); err != nil || request.Rate <= 0 {
+		if request.Rate, err = strconv.ParseFloat(text, 64); err != nil || math.IsNaN(request.Rate) || request.Rate <= 0 {
 			return request, bad("messages a second must be a number above 0, not %q", cell(f.Rate))
 		}
 	}
@@ -182,17 +194,17 @@ type discardData struct {
 	Result  *deadletter.Result // of the look
 	Reasons []leftReason
 	Failed  string
+	Unknown bool // whether all, some or none were discarded
 	Reason  string
 }
 
 // discard looks first, and drops exactly as many as were seen, when they are still what matches.
 func (p *pages) discard(w http.ResponseWriter, r *http.Request) {
-	r, end := p.patient(w, r)
-	defer end()
-	if err := r.ParseForm(); err != nil {
-		p.fail(w, r, "/dead", bad("the form cannot be read"))
+	r, end, read := p.patient(w, r, "/dead")
+	if !read {
 		return
 	}
+	defer end()
 	c, d := p.c, discardData{choice: choiceOf(r.URL.Query()), Reason: r.PostFormValue("reason")}
 	result, err := c.discarded(r, d.choice)
 	if err == nil && !result.DryRun {
@@ -201,7 +213,7 @@ func (p *pages) discard(w http.ResponseWriter, r *http.Request) {
 	}
 	status := http.StatusOK
 	if err != nil {
-		d.Failed, status = line(err), statusOf(err)
+		d.Failed, d.Unknown, status = line(err), r.Method == http.MethodPost && unknown(err), statusOf(err)
 	} else {
 		d.Result, d.Reasons = &result, reasons(result.Left)
 	}

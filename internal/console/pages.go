@@ -14,10 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/escape"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 //go:embed templates/*.html static/*
@@ -205,24 +206,36 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, nav string, err err
 	case http.StatusBadRequest:
 		title = "That cannot be asked for"
 	}
-	passes := status == http.StatusServiceUnavailable && r.Method == http.MethodGet
-	p.write(w, r, status, "error", nav, found{title: title, data: failure{err.Error(), passes}})
+	asks := r.Method == http.MethodGet || r.Method == http.MethodHead
+	lost := !asks && unknown(err)
+	if lost {
+		title = "It is not known whether this was done"
+	}
+	p.write(w, r, status, "error", nav, found{title: title, data: failure{err.Error(), status == http.StatusServiceUnavailable && asks, lost}})
 }
 
-// failure is an error as a page shows it. One that passes is asked for again by the page itself.
+// failure is an error as a page shows it. One that passes is asked for again by the page itself; of a change it may be unknown
+// whether it was made.
 type failure struct {
-	Text   string
-	Passes bool
+	Text            string
+	Passes, Unknown bool
+}
+
+// unknown says of the error of a change that it tells nothing of the change: a service went away, before it, in it, or after it.
+func unknown(err error) bool {
+	_, told := errors.AsType[*statusError](err)
+	return !told && statusOf(err) == http.StatusServiceUnavailable
 }
 
 // statusOf is the status of an error's answer: what is not known is a service that is away.
 func statusOf(err error) int {
 	known, isKnown := errors.AsType[*statusError](err)
+	refused, isPg := errors.AsType[*pgconn.PgError](err)
 	_, locked := errors.AsType[*deadletter.LockedError](err)
 	switch {
 	case isKnown:
 		return known.status
-	case errors.Is(err, deadletter.ErrBadRequest):
+	case errors.Is(err, deadletter.ErrBadRequest), isPg && strings.HasPrefix(refused.Code, "22"): // a data exception, such as text with a NUL
 		return http.StatusBadRequest
 	case errors.Is(err, deadletter.ErrNoRun), errors.Is(err, deadletter.ErrNoGroup), errors.Is(err, deadletter.ErrNoLetter), errors.Is(err, deadletter.ErrNoDLQ):
 		return http.StatusNotFound

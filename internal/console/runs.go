@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -96,6 +97,9 @@ func (c *Console) drive(r *http.Request, run deadletter.Run, failures *int) erro
 	return c.underWay(r.Context(), run, done)
 }
 
+// errNotBegun says neither that a redrive has begun nor that it has not: the database owes the answer.
+var errNotBegun = errors.New("the redrive was asked for, and has not begun yet; its page shows what becomes of it")
+
 // underWay waits until a redrive has an owner, or has ended.
 func (c *Console) underWay(ctx context.Context, run deadletter.Run, done <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
@@ -107,7 +111,7 @@ func (c *Console) underWay(ctx context.Context, run deadletter.Run, done <-chan 
 		case err := <-done:
 			return err
 		case <-ctx.Done():
-			return nil // it is on its way; the page shows what becomes of it
+			return errNotBegun
 		case <-poll.C:
 			now, err := c.letters.GetRun(ctx, run.ID)
 			if err == nil && (now.State != run.State || now.Owner != "") {
@@ -359,6 +363,12 @@ func (c *Console) dropPlan(r *http.Request) (string, error) {
 		return "", err
 	}
 	if err := c.letters.DropPlan(r.Context(), id); err != nil {
+		return "", err
+	}
+	switch run, err := c.letters.GetRun(r.Context(), id); { // one that was started meanwhile stays, and goes on
+	case err == nil:
+		return "", fmt.Errorf("%w: nothing was dropped, it is %s", deadletter.ErrRunState, run.State)
+	case !errors.Is(err, deadletter.ErrNoRun):
 		return "", err
 	}
 	return link("/runs", "done", "dropped"), nil
