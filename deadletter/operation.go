@@ -97,7 +97,7 @@ func (c *Common) validate() error {
 		return fmt.Errorf("%w: the reason must be at most %d bytes of plain text", ErrBadRequest, maxReason)
 	case c.Max < 0:
 		return fmt.Errorf("%w: Max is negative", ErrBadRequest)
-	case c.Rate != 0 && (c.Rate < 0.001 || c.Rate > 1e6):
+	case c.Rate != 0 && !(c.Rate >= 0.001 && c.Rate <= 1e6): // also what is no number
 		return fmt.Errorf("%w: Rate must be 0.001 to 1000000 messages a second", ErrBadRequest)
 	case c.Wait < 0:
 		return fmt.Errorf("%w: Wait is negative", ErrBadRequest)

@@ -2,6 +2,7 @@ package deadletter_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -37,4 +38,16 @@ func TestAFewLettersOfADeepQueueEndAtOnce(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, time.Since(interrupted), 5*time.Second)
 	s.waitFor(dlq, 1495-result.Done)
+}
+
+func TestARateIsANumberWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, rate := range []float64{math.NaN(), math.Inf(1), -1, 1e-9, 1e7} {
+		common := deadletter.Common{Queue: work, Who: "ann", Rate: rate}
+		_, err := s.letters.Redrive(t.Context(), deadletter.RedriveRequest{Common: common})
+		require.ErrorIs(t, err, deadletter.ErrBadRequest, rate)
+		_, err = s.letters.Plan(t.Context(), deadletter.PlanRequest{Common: common})
+		require.ErrorIs(t, err, deadletter.ErrBadRequest, rate)
+	}
 }
