@@ -101,7 +101,9 @@ func TestKilledAtEveryStepMendsEachOnce(t *testing.T) {
 			first := b.once(r)
 			b.balanced()
 			leased := one[int](b, `SELECT count(*) FROM @.reconcile_suspects WHERE resolved_at IS NULL AND checks = 0 AND next_check > now()`)
-			require.NotZero(t, leased, "what the dead one had claimed is left to it until its lease ends: %+v", first)
+			if point != "reconcile.after-commit" { // there all others of its batch may have been committed beside it
+				require.NotZero(t, leased, "what the dead one had claimed is left to it until its lease ends: %+v", first)
+			}
 			b.exec(`UPDATE @.reconcile_suspects SET next_check = now() - interval '1 s' WHERE resolved_at IS NULL`)
 			b.once(r)
 			b.balanced()
