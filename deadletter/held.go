@@ -38,6 +38,9 @@ func (h Holding) Advice() string {
 	if h.State == RunRunning {
 		return "wait for it, or " + free
 	}
+	if h.State == RunStopped { // after a first wave that failed it cannot go on, whatever is allowed
+		return "`surefoot dlq runs show " + h.Run.String() + "` says why it stopped, " + free
+	}
 	return "`surefoot dlq runs resume " + h.Run.String() + "` goes on with it, " + free
 }
 
