@@ -70,6 +70,7 @@ type Console struct {
 	pages      *pages
 	known      known
 	history    *history
+	ages       ages
 	hub        hub
 	looks      chan struct{} // places for looks into queues
 	requests   chan struct{} // places for requests

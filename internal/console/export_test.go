@@ -1,7 +1,9 @@
 package console
 
 import (
+	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -36,4 +38,46 @@ func (c *Console) Remember() {
 		past = append(past, s)
 	}
 	h.samples = append(past, h.samples...)
+}
+
+// Passage is what was seen of a queue.
+type Passage struct{ p passage }
+
+// NewPassage has seen nothing.
+func NewPassage() *Passage { return &Passage{} }
+
+// See takes statistics.
+func (p *Passage) See(at time.Time, counter, in, ready int64) { p.p.see(at, counter, in, ready) }
+
+// Oldest is the age of the head.
+func (p *Passage) Oldest(now time.Time) (wait time.Duration, bound string) {
+	a := p.p.oldest(now)
+	return a.Wait, string(a.Bound)
+}
+
+// Len is how much is remembered.
+func (p *Passage) Len() int { return len(p.p.entries) }
+
+// Eldest is that of ages such as "about 9, at most 12", in seconds.
+func Eldest(text string) string {
+	var of []age
+	for part := range strings.SplitSeq(text, ", ") {
+		if text == "" {
+			break
+		}
+		a := age{}
+		if i := strings.LastIndexByte(part, ' '); i > 0 {
+			_, _ = fmt.Sscan(part[i:], (*int64)(&a.Wait))
+			a.Wait, a.Bound = a.Wait*time.Second, bound(part[:i])
+		}
+		of = append(of, a)
+	}
+	return eldest(of).String()
+}
+
+// Counted says whether a queue was counted and found empty.
+func (c *Console) Counted(queue string) bool {
+	c.ages.mu.Lock()
+	defer c.ages.mu.Unlock()
+	return !c.ages.of(queue).empty.IsZero()
 }

@@ -19,7 +19,7 @@ type sample struct {
 	enqueued, published, handled float64
 	pending, outboxAge           float64
 	ready, retrying, dead        float64
-	deadAge                      float64
+	queueAge, retryAge, deadAge  float64
 	queues                       [][3]float64 // ready, retrying, dead of the first queues of the topology
 }
 
@@ -40,7 +40,7 @@ func (h *history) add(now time.Time, f *facts, rows []queueRow) {
 	if len(h.samples) == 0 && !f.Outbox.Known() && !f.Broker.Known() {
 		return // nothing is known yet
 	}
-	s := sample{at: now, pending: nan(), outboxAge: nan(), ready: nan(), retrying: nan(), dead: nan(), deadAge: nan()}
+	s := sample{at: now, pending: nan(), outboxAge: nan(), ready: nan(), retrying: nan(), dead: nan(), queueAge: nan(), retryAge: nan(), deadAge: nan()}
 	if f.Outbox.Fresh() {
 		s.pending, s.outboxAge = float64(f.Outbox.Value.Pending), f.Outbox.Value.Oldest
 	}
@@ -54,6 +54,9 @@ func (h *history) add(now time.Time, f *facts, rows []queueRow) {
 		if i < maxHistories {
 			s.queues = append(s.queues, point)
 		}
+	}
+	if f.Broker.Fresh() {
+		s.queueAge, s.retryAge = figureOf(oldestWaiting(rows), s.ready), figureOf(oldestTry(rows), s.retrying)
 	}
 	if oldest := oldestDead(rows); f.Groups.Fresh() {
 		s.deadAge = 0
@@ -98,6 +101,17 @@ func (h *history) lately(of func(*sample) float64) float64 {
 		if v := of(&h.samples[i]); !math.IsNaN(v) && time.Since(h.samples[i].at) < 30*time.Second {
 			return v
 		}
+	}
+	return nan()
+}
+
+// figureOf is an age as a figure: nothing that waits has none, and what is not known is no number.
+func figureOf(a age, waiting float64) float64 {
+	switch {
+	case waiting == 0:
+		return 0
+	case a.Known():
+		return a.Wait.Seconds()
 	}
 	return nan()
 }

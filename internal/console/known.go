@@ -242,6 +242,7 @@ func (c *Console) flows(ctx context.Context) (map[string]rabbit.Flow, error) {
 			flows[f.Name] = f
 		}
 	}
+	c.ages.flowed(time.Now(), c.queues, flows)
 	return flows, nil
 }
 
@@ -300,6 +301,7 @@ func (c *Console) depths(ctx context.Context, conn *rabbit.Conn) (map[string]dep
 			depths[name] = depth{Ready: ready, Consumers: consumers}
 		}
 	}
+	c.ages.counted(time.Now(), depths)
 	return depths, nil
 }
 

@@ -64,8 +64,10 @@ func (c *Console) overview(*http.Request) (found, error) {
 				figure{"in queues", func(s *sample) float64 { return s.ready }},
 				figure{"to be retried", func(s *sample) float64 { return s.retrying }},
 				figure{"dead", func(s *sample) float64 { return s.dead }}),
-			c.history.draw(now, "outbox-age", "Age of the oldest in the outbox", true, seconds,
-				figure{"outbox", func(s *sample) float64 { return s.outboxAge }}),
+			c.history.draw(now, "outbox-age", "Age of the oldest that waits", true, seconds,
+				figure{"outbox", func(s *sample) float64 { return s.outboxAge }},
+				figure{"in queues", func(s *sample) float64 { return s.queueAge }},
+				figure{"to be retried", func(s *sample) float64 { return s.retryAge }}),
 			c.history.draw(now, "dead-age", "Age of the oldest dead letter", true, seconds,
 				figure{"dead letters", func(s *sample) float64 { return s.deadAge }}),
 		},
@@ -83,6 +85,7 @@ func (c *Console) steps(f *facts, rows []queueRow, now time.Time) []step {
 	out.Rate, out.Says = perSecond(c.history.lately(func(s *sample) float64 { return s.published })), "published"
 	queue.Known, retry.Known, dead.Known = f.Broker.Known(), f.Broker.Known(), f.Broker.Known()
 	in, again, lastHour := 0.0, 0.0, 0
+	queue.Age, retry.Age = oldestWaiting(rows).String(), oldestTry(rows).String()
 	for _, r := range rows {
 		queue.Count += int64(r.Ready + r.Unacked)
 		retry.Count += int64(r.Retrying)

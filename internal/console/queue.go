@@ -28,6 +28,8 @@ type queueRow struct {
 	Again     float64 // messages a second into the retry queues
 	In, Out   float64 // messages a second
 	Pause     consumer.QueueState
+	Oldest    age       // of what is ready
+	OldestTry age       // of what waits to be tried again
 	OldestDie time.Time // of its dead letters, by the index
 	LastHour  int       // dead in the last hour, by the index
 }
@@ -45,10 +47,16 @@ func (c *Console) row(q topology.Queue, f *facts) queueRow {
 	r := queueRow{Queue: q, Counted: f.Broker.Known(), Measured: f.Flows.Known(), Pause: f.Queues.Value[q.Name]}
 	depths, flows := f.Broker.Value.Depths, f.Flows.Value
 	r.Ready, r.Consumers, r.Dead = depths[q.Name].Ready, depths[q.Name].Consumers, depths[q.DLQ()].Ready
+	now, tries := time.Now(), []age(nil)
+	r.Oldest = c.ages.oldest(q.Name, r.Ready, now)
 	for _, tier := range q.Tiers() {
-		r.Retrying += depths[tier.Queue].Ready
+		if n := depths[tier.Queue].Ready; n > 0 {
+			r.Retrying += n
+			tries = append(tries, c.ages.oldest(tier.Queue, n, now))
+		}
 		r.Again += flows[tier.Queue].Stats.Publish.PerSecond
 	}
+	r.OldestTry = eldest(tries)
 	flow := flows[q.Name]
 	r.Unacked, r.In, r.Out = int(flow.Unacknowledged), flow.Stats.Publish.PerSecond, flow.Stats.Ack.PerSecond
 	for _, g := range f.Groups.Value.Groups {
@@ -77,6 +85,28 @@ func (r *queueRow) judge(missing bool) status {
 		return status{"bad", "no consumer"}
 	}
 	return status{"none", "no consumer"}
+}
+
+// oldestWaiting is the age of the oldest message that waits in a work queue.
+func oldestWaiting(rows []queueRow) age {
+	var of []age
+	for i := range rows {
+		if rows[i].Ready > 0 {
+			of = append(of, rows[i].Oldest)
+		}
+	}
+	return eldest(of)
+}
+
+// oldestTry is the age of the oldest message that waits to be tried again, since its last try.
+func oldestTry(rows []queueRow) age {
+	var of []age
+	for i := range rows {
+		if rows[i].Retrying > 0 {
+			of = append(of, rows[i].OldestTry)
+		}
+	}
+	return eldest(of)
 }
 
 // oldestDead is when the oldest dead letter died; zero when there is none.
