@@ -35,7 +35,7 @@ const (
 
 // MigrateOptions say what to migrate.
 type MigrateOptions struct {
-	// URL of the database. Required.
+	// URL of the database, or file:///path of a file that holds it. Required.
 	URL string
 	// Schema to create and migrate. Default: "surefoot".
 	Schema string
@@ -187,13 +187,11 @@ func open(o MigrateOptions) (*sql.DB, string, error) {
 	if err := CheckSchema(o.Schema); err != nil {
 		return nil, "", err
 	}
-	if o.URL == "" {
-		return nil, "", errNoURL
-	}
-	config, err := pgx.ParseConfig(o.URL)
+	pool, err := parse(o.URL)
 	if err != nil {
-		return nil, "", parseError(err)
+		return nil, "", err
 	}
+	config := pool.ConnConfig
 	// Unprepared statements work through every kind of pooler.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	config.RuntimeParams["application_name"] = "surefoot migrate"

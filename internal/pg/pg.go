@@ -9,8 +9,11 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 // DefaultSchema holds Surefoot's tables inside the user's database.
@@ -38,7 +41,7 @@ func Schema(name string) string {
 
 // Options of a pool.
 type Options struct {
-	// URL of the database (postgres://...). Required.
+	// URL of the database (postgres://...), or file:///path of a file that holds it. Required.
 	URL string
 	// Name appears as application_name, for example "surefoot relay". Default: "surefoot".
 	Name string
@@ -52,13 +55,14 @@ type Options struct {
 	StatementTimeout time.Duration
 }
 
-// Open returns a pool. It does no I/O: the database may be away, and the first use finds out. Errors never
+// Open returns a pool. It does not look for the database, which may be away: the first use finds out. Errors never
 // contain the password. The caller closes the pool.
 //
-// Each connection finds out by itself whether a pooler is at its other end, and does without prepared statements there
-// unless the URL's default_query_exec_mode says otherwise.
+// For each connection the URL is looked at anew: where it names files, of passwords and certificates or the one that holds it, what is in them
+// counts from the next connection. Each finds out by itself whether a pooler is at its other end, and does without prepared statements
+// there unless the URL's default_query_exec_mode says otherwise.
 func Open(ctx context.Context, o Options) (*pgxpool.Pool, error) {
-	config, err := poolConfig(o)
+	config, err := o.withDefaults().poolConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -69,17 +73,7 @@ func Open(ctx context.Context, o Options) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// errNoURL: the driver would look at PG* variables and a local socket, and connect to who knows where.
-var errNoURL = errors.New("database URL is empty; expected postgres://user:password@host:port/database?options")
-
-func poolConfig(o Options) (*pgxpool.Config, error) {
-	if o.URL == "" {
-		return nil, errNoURL
-	}
-	config, err := pgxpool.ParseConfig(o.URL)
-	if err != nil {
-		return nil, parseError(err)
-	}
+func (o Options) withDefaults() Options {
 	if o.Name == "" {
 		o.Name = "surefoot"
 	}
@@ -92,17 +86,48 @@ func poolConfig(o Options) (*pgxpool.Config, error) {
 	if o.StatementTimeout == 0 {
 		o.StatementTimeout = 30 * time.Second
 	}
+	return o
+}
+
+func (o Options) poolConfig() (*pgxpool.Config, error) {
+	config, err := o.fresh()
+	if err != nil {
+		return nil, err
+	}
 	config.MaxConns = o.MaxConns
 	config.MinConns, config.MinIdleConns = 0, 0
+	config.BeforeConnect = func(_ context.Context, own *pgx.ConnConfig) error {
+		now, err := o.fresh()
+		if err != nil {
+			return resilience.Unavailable(&rereadError{err})
+		}
+		*own = *now.ConnConfig
+		return nil
+	}
+	return config, nil
+}
+
+// fresh is made from what the URL and its files say at this moment.
+func (o Options) fresh() (*pgxpool.Config, error) {
+	config, err := parse(o.URL)
+	if err != nil {
+		return nil, err
+	}
 	config.ConnConfig.ConnectTimeout = o.ConnectTimeout
 	if _, set := config.ConnConfig.RuntimeParams["application_name"]; !set {
 		config.ConnConfig.RuntimeParams["application_name"] = o.Name
 	}
 	config.ConnConfig.Tracer = &sessions{
-		connectTimeout: o.ConnectTimeout, statementTimeout: o.StatementTimeout, mode: choosesMode(o.URL),
+		connectTimeout: o.ConnectTimeout, statementTimeout: o.StatementTimeout, mode: choosesMode(config.ConnString()),
 	}
 	return config, nil
 }
+
+// rereadError is a URL or a file that was usable when the pool was opened, and may be so again in a moment: it is being replaced.
+type rereadError struct{ cause error }
+
+func (e *rereadError) Error() string { return e.cause.Error() }
+func (e *rereadError) Unwrap() error { return e.cause }
 
 // choosesMode reports whether a URL, which has been parsed before, says how statements are to be executed.
 func choosesMode(url string) bool {
@@ -114,17 +139,6 @@ func choosesMode(url string) bool {
 	return set
 }
 
-// parseError keeps the reason and drops the text of the URL, which may hold a password that the driver
-// failed to recognise as one.
-func parseError(err error) error {
-	if parse, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
-		if inner := errors.Unwrap(parse); inner != nil && inner.Error() != "" {
-			return errors.New("database URL cannot be parsed; expected postgres://user:password@host:port/database?options")
-		}
-	}
-	return errors.New("database URL is not valid; expected postgres://user:password@host:port/database?options")
-}
-
 // IsUnavailable reports whether an error says that the database is away or going away, so that waiting
 // and trying again is the answer.
 func IsUnavailable(err error) bool {
@@ -133,5 +147,6 @@ func IsUnavailable(err error) bool {
 		return class == "08" || server.Code == "57P01" || server.Code == "57P02" || server.Code == "57P03" || server.Code == "53300"
 	}
 	var connect *pgconn.ConnectError
-	return errors.As(err, &connect) || pgconn.SafeToRetry(err)
+	var reread *rereadError
+	return errors.As(err, &connect) || errors.As(err, &reread) || pgconn.SafeToRetry(err)
 }

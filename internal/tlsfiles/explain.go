@@ -41,7 +41,11 @@ func (f Files) refused(err error, host string) string {
 		return fmt.Sprintf("the certificate of %s is signed by none of the authorities in %s: name the file of its authority as ca_file", host, f.trusted())
 	}
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
-		return fmt.Sprintf("the certificate is for %s and not for %s: connect by one of its names, or set server_name to one", namesOf(name.Certificate), name.Host)
+		advice := fmt.Sprintf("the certificate is for %s and not for %s: connect by one of its names", namesOf(name.Certificate), name.Host)
+		if f.ServerNameKey != "" {
+			advice += ", or set " + f.ServerNameKey + " to one"
+		}
+		return advice
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
 		return fmt.Sprintf("the certificate of %s, or of its authority, is valid from %s to %s: have it renewed, or set this machine's clock",
@@ -97,7 +101,7 @@ func (f Files) refusedHere(alert, host string) string {
 	case alert == "protocol version not supported":
 		return host + " speaks no TLS 1.2 or newer, which is asked for here"
 	case alert == "unrecognized name":
-		return host + " does not know the name that it was asked for: set server_name"
+		return host + " does not know the name that it was asked for: connect by another one"
 	}
 	return ""
 }

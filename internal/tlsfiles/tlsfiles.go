@@ -30,6 +30,8 @@ type Files struct {
 	Cert, Key string
 	// ServerName is what a client expects in the server's certificate. Default: the host that it connects to.
 	ServerName string
+	// ServerNameKey is what sets ServerName, for advice, such as "amqp.server_name". Default: nothing does.
+	ServerNameKey string
 	// ReadFile reads a file, like os.ReadFile. Default: from the disk, up to 4 MiB.
 	ReadFile func(path string) ([]byte, error)
 }

@@ -116,7 +116,7 @@ func TestWhatIsWrongWithAHandshake(t *testing.T) {
 	authority, other := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	good, foreign, over := authority.Issue(t, testkit.Certificate{}), other.Issue(t, testkit.Certificate{}), authority.Issue(t, testkit.Certificate{Expired: true})
 	elsewhere := authority.Issue(t, testkit.Certificate{Hosts: []string{"db.example.org", "10.1.2.3"}})
-	client := tlsfiles.Files{CA: authority.File, Cert: good.Cert, Key: good.Key}
+	client := tlsfiles.Files{CA: authority.File, Cert: good.Cert, Key: good.Key, ServerNameKey: "server_name"}
 	for name, tt := range map[string]struct {
 		server, client tlsfiles.Files
 		want           string

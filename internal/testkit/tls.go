@@ -1,0 +1,85 @@
+package testkit
+
+import (
+	"context"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// RequireTLS has the server take connections over TLS only, from clients with a certificate of the authority that names the user: ssl = on,
+// clientcert = verify-full. It shows the given certificate. Whoever is connected already stays.
+func (p *PostgresServer) RequireTLS(t testing.TB, authority *Authority, own Pair) {
+	t.Helper()
+	admin, err := pgx.Connect(t.Context(), p.URL)
+	require.NoError(t, err)
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	p.install(t, own)
+	p.cluster(t, "pg_hba.conf", []byte("hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n"))
+	for _, set := range []string{
+		"ssl_ca_file = '" + authority.File + "'", "ssl_cert_file = 'test.pem'", "ssl_key_file = 'test-key.pem'", "ssl = on",
+	} {
+		_, err := admin.Exec(t.Context(), "ALTER SYSTEM SET "+set)
+		require.NoError(t, err)
+	}
+	reload(t, admin)
+}
+
+// ShowCertificate has a server of RequireTLS show another certificate to the connections that come; admin is a URL that gets in.
+func (p *PostgresServer) ShowCertificate(t testing.TB, own Pair, admin string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), admin)
+	require.NoError(t, err)
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	p.install(t, own)
+	reload(t, conn)
+}
+
+// reload returns before everything has changed: connections that come at once may meet the former settings.
+func reload(t testing.TB, admin *pgx.Conn) {
+	t.Helper()
+	_, err := admin.Exec(t.Context(), "SELECT pg_reload_conf()")
+	require.NoError(t, err)
+}
+
+func (p *PostgresServer) install(t testing.TB, own Pair) {
+	t.Helper()
+	for from, to := range map[string]string{own.Cert: "test.pem", own.Key: "test-key.pem"} {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		p.cluster(t, to, text)
+	}
+}
+
+// cluster writes a file of the server, which takes only its own and secret ones.
+func (p *PostgresServer) cluster(t testing.TB, name string, content []byte) {
+	t.Helper()
+	dir := filepath.Join(p.dir, "data", "db", "cluster")
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	owner, _ := info.Sys().(*syscall.Stat_t)
+	path := filepath.Join(dir, name)
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	require.NoError(t, os.Chown(path, int(owner.Uid), int(owner.Gid)))
+}
+
+// WithQuery returns a URL with parameters added or replaced, given as name and value by turns; an empty value takes one away.
+func WithQuery(t testing.TB, raw string, pairs ...string) string {
+	t.Helper()
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	query := u.Query()
+	for i := 0; i < len(pairs); i += 2 {
+		query.Del(pairs[i])
+		if pairs[i+1] != "" {
+			query.Set(pairs[i], pairs[i+1])
+		}
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
