@@ -92,7 +92,7 @@ func (ch *Channel) consume(ctx context.Context, opts ConsumeOptions, deliver fun
 		if err = c.Qos(opts.Prefetch, 0, false); err != nil {
 			return err
 		}
-		over, err = c.Consume(opts.Queue, opts.Tag, false, false, false, false, opts.Args)
+		over, err = c.Consume(opts.Queue, opts.Tag, false, false, false, false, nil)
 		return err
 	})
 	return over, err
@@ -200,5 +200,5 @@ func (c *Conn) Inspect(ctx context.Context, queue string) (ready, consumers int,
 		ready, consumers = q.Messages, q.Consumers
 		return err
 	})
-	return ready, consumers, errors.Join(err, channel.Close(ctx))
+	return ready, consumers, errors.Join(err, channel.Close(context.WithoutCancel(ctx)))
 }

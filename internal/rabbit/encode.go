@@ -51,7 +51,7 @@ type encoder struct {
 
 // publish returns the frames of one publish, valid until the next call, or a *RefusedError. The client library would encode the same bytes, at
 // many times the cost: it allocates for every field. And it writes the method before it has looked at the headers.
-func (e *encoder) publish(l Limits, channel uint16, exchange, key string, msg *amqp.Publishing) ([]byte, error) {
+func (e *encoder) publish(l limits, channel uint16, exchange, key string, msg *amqp.Publishing) ([]byte, error) {
 	e.buf, e.err = reuse(e.buf), nil
 	at := e.frame(frameMethod, channel)
 	e.uint32(basicPublish)

@@ -99,15 +99,6 @@ func managementURL(raw, amqpURL string) (*url.URL, error) {
 // Vhost is the vhost it reads.
 func (m *Management) Vhost() string { return m.vhost }
 
-// ServerVersion asks for the broker's version.
-func (m *Management) ServerVersion(ctx context.Context) (Version, error) {
-	var overview struct {
-		Version string `json:"rabbitmq_version"`
-	}
-	err := m.get(ctx, "read overview", "/api/overview", &overview)
-	return ParseVersion(overview.Version), err
-}
-
 func (m *Management) get(ctx context.Context, op, path string, into any) error {
 	return m.call(ctx, http.MethodGet, op, path, into)
 }

@@ -25,10 +25,6 @@ func TestManagementShowsWhatIsThere(t *testing.T) {
 	broker := testkit.Broker(t)
 	conn := dial(t, rabbit.Options{URL: broker.URL})
 	m := management(t, broker)
-	version, err := m.ServerVersion(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, conn.ServerVersion(), version)
-
 	name := queue(t, conn, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(7)})
 	odd := "a/b %2F?#+ü"
 	do(t, conn, func(ch *amqp.Channel) error {

@@ -19,10 +19,8 @@ type Queue struct {
 	AutoDelete bool           `json:"auto_delete"`
 	Exclusive  bool           `json:"exclusive"`
 	Arguments  map[string]any `json:"arguments"`
-	State      string         `json:"state"`
 	// Messages, ready and unacknowledged, may lag by some seconds; absent, they are 0. A passive declare is exact for the ready ones.
 	Messages       int64 `json:"messages"`
-	Ready          int64 `json:"messages_ready"`
 	Unacknowledged int64 `json:"messages_unacknowledged"`
 }
 

@@ -45,7 +45,7 @@ type Publisher struct {
 	conn    *Conn
 	ch      *amqp.Channel
 	channel uint16
-	limits  Limits
+	limits  limits
 	window  window
 
 	send    sync.Mutex // one write at a time, in the order of the window
@@ -72,7 +72,7 @@ func (c *Conn) Publisher(ctx context.Context, opts PublisherOptions) (*Publisher
 	}
 	p := &Publisher{
 		conn: c, ch: ch, channel: channelNumber(ch),
-		limits: Limits{FrameMax: c.FrameMax(), MaxMessageBytes: opts.MaxMessageBytes, User: c.user},
+		limits: limits{FrameMax: c.FrameMax(), MaxMessageBytes: opts.MaxMessageBytes, User: c.user},
 		over:   make(chan struct{}), done: make(chan struct{}),
 	}
 	p.window.init(opts.Window, opts.WindowBytes, ch.NotifyReturn(make(chan amqp.Return, returnsRoom)))

@@ -25,8 +25,8 @@ func IsRefused(err error) bool {
 	return refused
 }
 
-// Limits are what a connection accepts.
-type Limits struct {
+// limits are what a connection accepts.
+type limits struct {
 	// FrameMax is the negotiated frame size in bytes, which must hold all properties and headers; 0 is unlimited.
 	FrameMax int
 	// MaxMessageBytes bounds the body; 0 is unlimited.
@@ -36,7 +36,7 @@ type Limits struct {
 }
 
 // check finds what encodes well and would make the broker close the channel all the same.
-func (l Limits) check(e *encoder, msg *amqp.Publishing) {
+func (l limits) check(e *encoder, msg *amqp.Publishing) {
 	if l.MaxMessageBytes > 0 && len(msg.Body) > l.MaxMessageBytes {
 		e.refuse("body", "has %d bytes; the broker's limit is %d", len(msg.Body), l.MaxMessageBytes)
 	}

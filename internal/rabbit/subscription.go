@@ -31,8 +31,6 @@ type ConsumeOptions struct {
 	Tag string
 	// Prefetch is the most unacknowledged deliveries, 1 to 65535; default 10.
 	Prefetch int
-	// Args of basic.consume; default none.
-	Args amqp.Table
 }
 
 func (o ConsumeOptions) checked(c *Conn) (ConsumeOptions, error) {

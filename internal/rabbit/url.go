@@ -47,23 +47,6 @@ func perHost(raw string) []string {
 	return urls
 }
 
-// Redact returns a URL of any scheme fit for logs: the password is replaced, and so are query parameters, for they may hold
-// secrets too. What cannot be parsed is not shown at all.
-func Redact(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil || u.Opaque != "" {
-		return "(unparsable URL)"
-	}
-	if _, has := u.User.Password(); has {
-		u.User = url.UserPassword(u.User.Username(), "xxxxx")
-	}
-	if u.RawQuery != "" {
-		u.RawQuery = "xxxxx"
-	}
-	u.Fragment, u.RawFragment = "", ""
-	return u.String()
-}
-
 // libraryURL is what the library gets to see. It makes the smaller of both heartbeats count: the library lets the URL win, and the URL can even
 // switch heartbeats off, while a fence relies on its bound. And it hides that there is TLS, which is ours.
 func libraryURL(raw string, heartbeat time.Duration) (string, error) {
