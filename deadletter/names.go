@@ -2,7 +2,6 @@ package deadletter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,10 +9,11 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/topology"
 )
 
 // Suffix makes the name of a dead-letter queue out of that of its work queue.
-const Suffix = ".dlq"
+const Suffix = topology.DLQSuffix
 
 // DLQ returns the name of a queue's dead-letter queue. It takes the work queue's name and also the
 // dead-letter queue's own.
@@ -32,13 +32,6 @@ func namesOf(queue string) (names, error) {
 
 // inspect returns how many messages of a queue are ready and its consumers. It is exact, unlike the management API.
 func inspect(ctx context.Context, conn *rabbit.Conn, queue string) (q amqp.Queue, err error) {
-	channel, err := conn.Channel(ctx)
-	if err != nil {
-		return q, err
-	}
-	err = channel.Do(ctx, fmt.Sprintf("look up queue %q", queue), func(ch *amqp.Channel) (err error) {
-		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		return err
-	})
-	return q, errors.Join(err, channel.Close(context.WithoutCancel(ctx)))
+	q.Messages, q.Consumers, err = conn.Inspect(ctx, queue)
+	return q, err
 }

@@ -2,15 +2,14 @@ package deadletter
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/topology"
 )
 
 // minDeliveryLimit is the lowest delivery limit with which a queue may be looked at: each look counts as a delivery.
@@ -49,7 +48,7 @@ func (d *DeadLetters) unchecked(n names, cause error) error {
 // Safe says what is wrong with a dead-letter queue's settings, as an error that wraps [ErrUnsafe], nil when nothing is. It is pure.
 func Safe(q rabbit.Queue, policies []rabbit.Policy, v rabbit.Version) error {
 	const mend = `set one first: rabbitmqctl set_policy -p VHOST --apply-to queues dlq-limit '\.dlq$' '{"delivery-limit":1000000}'`
-	limit, set := deliveryLimit(q, policies)
+	limit, _, set := topology.StateOf(q, policies).Number(q.Name, "x-delivery-limit")
 	unlimited := set && limit < 0 && v.AtLeast(4, 0)
 	switch {
 	case q.Type == amqp.QueueTypeClassic || unlimited:
@@ -64,40 +63,4 @@ func Safe(q rabbit.Queue, policies []rabbit.Policy, v rabbit.Version) error {
 		return fmt.Errorf("%w: %s has a delivery limit of %d, and each look counts; %s", ErrUnsafe, q.Name, limit, mend)
 	}
 	return nil
-}
-
-// deliveryLimit is the lowest of the argument's, the user's policy's and the operator's policy's; false when there is none.
-func deliveryLimit(q rabbit.Queue, policies []rabbit.Policy) (limit int64, set bool) {
-	take := func(value any) {
-		n, ok := value.(json.Number)
-		if !ok {
-			return
-		}
-		if i, err := n.Int64(); err == nil && (!set || i < limit) {
-			limit, set = i, true
-		}
-	}
-	take(q.Arguments["x-delivery-limit"])
-	for _, operator := range []bool{false, true} {
-		if p := applying(q, policies, operator); p != nil {
-			take(p.Definition["delivery-limit"])
-		}
-	}
-	return limit, set
-}
-
-// applying is the one policy of its kind that applies: of those that match, the one with the highest priority.
-func applying(q rabbit.Queue, policies []rabbit.Policy, operator bool) *rabbit.Policy {
-	var best *rabbit.Policy
-	for i := range policies {
-		p := &policies[i]
-		if p.Operator != operator || !slices.Contains([]string{"all", "queues", q.Type + "_queues"}, p.ApplyTo) {
-			continue
-		}
-		pattern, err := regexp.Compile(p.Pattern)
-		if err == nil && pattern.MatchString(q.Name) && (best == nil || p.Priority > best.Priority) {
-			best = p
-		}
-	}
-	return best
 }

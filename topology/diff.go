@@ -295,7 +295,7 @@ func (d *differ) ours(name string) (leftover, bool) {
 	dlx, _ := have.Arguments[argDLX].(string)
 	key, _ := have.Arguments[argDLKey].(string)
 	for exchange, e := range d.wanted.Exchanges {
-		work := strings.TrimSuffix(name, dlqSuffix)
+		work := strings.TrimSuffix(name, DLQSuffix)
 		switch {
 		case e.Type != exchangeTypeTopic:
 		case dlx == exchange+dlxSuffix && key == name:

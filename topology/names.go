@@ -5,9 +5,11 @@ import (
 	"time"
 )
 
-// Suffixes of derived names.
+// DLQSuffix makes the name of a dead-letter queue out of that of its work queue.
+const DLQSuffix = ".dlq"
+
+// Suffixes of other derived names.
 const (
-	dlqSuffix   = ".dlq"
 	retrySuffix = ".retry"
 	dlxSuffix   = ".dlx"
 )
@@ -26,7 +28,7 @@ type Path struct {
 }
 
 // DLQ is the name of the queue's dead-letter queue.
-func (q Queue) DLQ() string { return q.Name + dlqSuffix }
+func (q Queue) DLQ() string { return q.Name + DLQSuffix }
 
 // Tiers are the queue's retry queues, shortest delay first. With one delay it is q.retry, with several q.retry.<delay>.
 func (q Queue) Tiers() []Tier {

@@ -13,6 +13,12 @@ type settings struct {
 	opaque bool // a policy's pattern is beyond Go's regular expressions
 }
 
+// Number is the value in force of a numeric setting of a queue, named as an argument such as x-delivery-limit: the lowest of the argument's
+// and the policies'. by says which of them that is; set is false when there is none.
+func (s State) Number(queue, argument string) (value int64, by string, set bool) {
+	return s.effective(queue).number(argument)
+}
+
 // effective finds the policies that apply to a queue: of users' and of operators' policies one each, of the highest priority.
 func (s State) effective(name string) settings {
 	found := settings{queue: s.Queues[name]}

@@ -57,7 +57,7 @@ func (t *Topology) connection() rabbit.Options {
 
 // Plan says what an apply would change. It needs the management API: without it the error wraps ErrManagement.
 func (t *Topology) Plan(ctx context.Context) (Plan, error) {
-	actual, _, err := readState(ctx, t.management)
+	actual, _, err := Read(ctx, t.management)
 	if err != nil {
 		return Plan{}, fmt.Errorf("%w: %w", ErrManagement, err)
 	}
@@ -86,7 +86,7 @@ func Verify(ctx context.Context, conn *rabbit.Conn, management *rabbit.Managemen
 	}
 	reason := "no management URL"
 	if management != nil {
-		actual, unchecked, err := readState(ctx, management)
+		actual, unchecked, err := Read(ctx, management)
 		if err == nil {
 			report := Check(actual, path)
 			report.Unchecked = append(report.Unchecked, unchecked...)

@@ -109,7 +109,7 @@ func (c *checker) name(key string, q Queue) {
 		c.wrong(true, key, "is missing")
 		return
 	}
-	longest := len(dlqSuffix)
+	longest := len(DLQSuffix)
 	for _, tier := range q.Tiers() {
 		longest = max(longest, len(tier.Queue)-len(q.Name))
 	}
