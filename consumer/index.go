@@ -10,6 +10,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/dlqindex"
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/topology"
 )
 
 const (
@@ -31,14 +32,14 @@ type indexer struct {
 	entries chan dlqindex.Entry
 	queue   int32 // 0: not known yet
 	vhost   string
-	name    string // of the dead-letter queue, without ".dlq"
+	name    string // of the dead-letter queue, without its suffix
 }
 
 func newIndexer(c *Consumer) *indexer {
 	uri, _ := amqp.ParseURI(c.opts.URL) // validate has looked at it
 	return &indexer{
 		c: c, store: dlqindex.New(c.opts.Pool, c.opts.Schema), entries: make(chan dlqindex.Entry, indexBacklog),
-		vhost: uri.Vhost, name: strings.TrimSuffix(c.opts.DeadLetters, ".dlq"),
+		vhost: uri.Vhost, name: strings.TrimSuffix(c.opts.DeadLetters, topology.DLQSuffix),
 	}
 }
 

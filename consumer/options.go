@@ -124,7 +124,8 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Name = cmp.Or(o.Name, o.Queue)
-	o.DeadLetters = cmp.Or(o.DeadLetters, o.Queue+".dlq")
+	queue := topology.Queue{Name: o.Queue}
+	o.DeadLetters = cmp.Or(o.DeadLetters, queue.DLQ())
 	o.MaxAttempts = cmp.Or(o.MaxAttempts, 5)
 	o.Prefetch = cmp.Or(o.Prefetch, 10)
 	o.Concurrency = cmp.Or(o.Concurrency, o.fitting())
@@ -140,7 +141,7 @@ func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "unknown")
 	o.Version = cmp.Or(o.Version, "dev")
 	if o.Retry == nil {
-		o.Retry = []Tier{{Queue: o.Queue + ".retry", Delay: 30 * time.Second}}
+		o.Retry = queue.Tiers()
 	}
 	if o.Solo == nil {
 		o.Solo = NewSolo()
