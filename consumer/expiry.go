@@ -24,8 +24,8 @@ func (c *Consumer) untilExpiry(ctx context.Context, j *job) (context.Context, co
 	if j.expires.IsZero() {
 		return ctx, func() {}, nil
 	}
-	var now time.Time
-	if err := c.opts.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+	now, err := c.databaseTime(ctx)
+	if err != nil {
 		return ctx, func() {}, &databaseError{"ask for the time", err, true}
 	}
 	if left := j.expires.Sub(now); left >= resilience.MinAttempt {
@@ -36,14 +36,8 @@ func (c *Consumer) untilExpiry(ctx context.Context, j *job) (context.Context, co
 }
 
 func (c *Consumer) expired(ctx context.Context, j *job) error {
-	if j.inboxKey() != nil {
-		known, err := c.inbox.knows(ctx, j.key)
-		if err != nil {
-			return err
-		}
-		if known {
-			return errDuplicate
-		}
+	if err := c.unhandled(ctx, j); err != nil {
+		return err
 	}
 	return expiredError{j.expires}
 }

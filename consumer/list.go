@@ -30,13 +30,18 @@ type QueueState struct {
 
 // Queues lists the queues that have had a consumer or are paused, by name; with a queue only that.
 func Queues(ctx context.Context, db Database, schema, queue string) ([]QueueState, error) {
-	rows, err := db.Query(ctx, queuesSQL.In(schema), queue)
+	return list[QueueState](ctx, db, "list queues", queuesSQL.In(schema), queue)
+}
+
+// list reads rows of a statement's shape, and names what it is for in its error.
+func list[T any](ctx context.Context, db Database, op, sql, queue string) ([]T, error) {
+	rows, err := db.Query(ctx, sql, queue)
 	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	queues, err := pgx.CollectRows(rows, pgx.RowToStructByPos[QueueState])
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
-	return queues, nil
+	return all, nil
 }

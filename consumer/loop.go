@@ -43,11 +43,7 @@ func (l *loop) run(ctx context.Context) error {
 	defer l.timer.Stop()
 	defer func() { l.c.metrics.held.Set(0) }()
 	defer l.c.health.set(partSuspend, nil)
-	first := 1
-	if l.c.opts.Prefetch == 1 {
-		first = l.c.opts.Prefetch
-	}
-	if err := l.subscribe(ctx, first); err != nil {
+	if err := l.subscribe(ctx, 1); err != nil {
 		return err
 	}
 	l.c.log.Info().Int("concurrency", l.c.opts.Concurrency).Int("prefetch", l.c.opts.Prefetch).Msg("consuming")

@@ -71,13 +71,5 @@ func change(ctx context.Context, db Database, schema string, op audit.Operation,
 
 // Pauses lists the paused queues, by name; with a queue only that.
 func Pauses(ctx context.Context, db Database, schema, queue string) ([]Pause, error) {
-	rows, err := db.Query(ctx, pausesSQL.In(schema), queue)
-	if err != nil {
-		return nil, fmt.Errorf("list pauses: %w", err)
-	}
-	pauses, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Pause])
-	if err != nil {
-		return nil, fmt.Errorf("list pauses: %w", err)
-	}
-	return pauses, nil
+	return list[Pause](ctx, db, "list pauses", pausesSQL.In(schema), queue)
 }

@@ -109,11 +109,16 @@ func (c *Consumer) tooEarly(j *job) time.Duration {
 func (c *Consumer) clock() time.Time {
 	ctx, cancel := context.WithTimeout(c.handlers, clockTimeout)
 	defer cancel()
-	var now time.Time
-	if err := c.opts.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+	now, err := c.databaseTime(ctx)
+	if err != nil {
 		return time.Now()
 	}
 	return now
+}
+
+func (c *Consumer) databaseTime(ctx context.Context) (now time.Time, err error) {
+	err = c.opts.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now)
+	return now, err
 }
 
 // done is the end of a message that was handled, now or before. The mark of a handler without transaction is cleared here; a
@@ -137,7 +142,7 @@ func (c *Consumer) cleared(j *job, moved bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.handlers), rollbackTimeout)
 	defer cancel()
-	err := error(nil)
+	var err error
 	if moved {
 		err = c.inbox.clear(ctx, c.opts.Pool, j.key)
 	} else {
@@ -148,9 +153,14 @@ func (c *Consumer) cleared(j *job, moved bool) {
 	}
 }
 
+// decide says what is to become of a message that failed.
+func (c *Consumer) decide(j *job, class resilience.Class, crashes int, err error) verdict {
+	return judge(class, err, j.msg.Attempts+crashes, c.opts.MaxAttempts).after(err, j)
+}
+
 // fail decides about a failure and carries the decision out.
 func (c *Consumer) fail(j *job, class resilience.Class, crashes int, err error) outcome {
-	v := judge(class, err, j.msg.Attempts+crashes, c.opts.MaxAttempts).after(err, j)
+	v := c.decide(j, class, crashes, err)
 	switch v.action {
 	case actReturn:
 		c.metrics.settled(j.msg.Type, "returned")
@@ -173,7 +183,7 @@ func (c *Consumer) retry(j *job, err error, v verdict) outcome {
 	}
 	c.log.Warn().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
 		Stringer("delay", max(tier.Delay, v.delay)).Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg("deferred retry")
-	return c.move(j, tier.Queue, copied, "retry", func() { c.metrics.retries.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
+	return c.move(j, tier.Queue, copied, telemetry.OpRetry, func() { c.metrics.retries.WithLabelValues(c.opts.Queue, string(v.class)).Inc() })
 }
 
 // bury moves a counted copy to the dead-letter queue.
@@ -185,7 +195,7 @@ func (c *Consumer) bury(j *job, err error, v verdict) outcome {
 	c.log.Error().EmbedObject(j).Int(telemetry.FieldAttempt, v.attempts).Str(telemetry.FieldErrorClass, string(v.class)).
 		Str("error", message.Clip(err.Error(), message.MaxErrorMessage)).Msg(text)
 	copied := c.counted(j.delivery, err, v)
-	return c.move(j, c.opts.DeadLetters, copied, "dead-letter", func() {
+	return c.move(j, c.opts.DeadLetters, copied, telemetry.OpDead, func() {
 		c.metrics.dead.WithLabelValues(c.opts.Queue, string(v.class)).Inc()
 		c.index.add(&copied, string(v.class))
 	})
@@ -203,7 +213,7 @@ func (c *Consumer) putOff(j *job, wait time.Duration) outcome {
 		})
 	}
 	tier, _ := tierFor(c.opts.Retry, 1, max(wait, time.Millisecond))
-	return c.move(j, tier.Queue, copied, "retry", func() {})
+	return c.move(j, tier.Queue, copied, telemetry.OpRetry, func() {})
 }
 
 // move publishes the copy and, only when that is confirmed, lets the original be acknowledged.

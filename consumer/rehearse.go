@@ -95,7 +95,7 @@ func rehearsalDelivery(m message.Message) (*amqp.Delivery, error) {
 }
 
 func (c *Consumer) rehearsed(j *job, class resilience.Class, err error) Rehearsal {
-	v := judge(class, err, j.msg.Attempts, c.opts.MaxAttempts)
+	v := c.decide(j, class, 0, err)
 	r := Rehearsal{Class: class, Err: err, Attempts: v.attempts}
 	switch v.action {
 	case actReturn:

@@ -3,6 +3,8 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -76,6 +78,56 @@ func TestAnEventThatTheOutboxRefusesEmitsNone(t *testing.T) {
 	require.Zero(t, w.handled())
 }
 
+// Looks and records are gathered, one statement for several messages: each still gets its own answer.
+func TestARemoteHandlerRunsEachOfManyMessagesOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	var runs sync.Map
+	o := w.remote(func(_ context.Context, m message.Message) ([]message.Message, error) {
+		if _, again := runs.LoadOrStore(m.ID, true); again {
+			return nil, consumer.Permanent(errors.New("run again"))
+		}
+		return nil, nil
+	})
+	o.Prefetch = 50
+	w.start(o)
+	const n = 200
+	for half := range 2 { // those of the first half come again among those of the second
+		for i := range (half + 1) * n / 2 {
+			w.publish(strconv.Itoa(i))
+		}
+		testkit.Eventually(t, soon, "the records", func() bool { return w.handled() == (half+1)*n/2 })
+	}
+	w.awaitEmpty("q", "q.retry", "q.dlq")
+}
+
+// A row that somebody holds locked keeps its own message waiting, and those with which it shares a statement for a bounded time.
+func TestALockedRecordKeepsOthersForABoundedTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.start(w.remote(func(context.Context, message.Message) ([]message.Message, error) { return nil, nil }))
+	w.publish("first")
+	testkit.Eventually(t, soon, "the consumer", func() bool { return w.handled() == 1 })
+	tx, err := w.db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	for i, id := range []string{"a", "b"} {
+		_, err := tx.Exec(t.Context(), `INSERT INTO `+w.db.Schema+`.inbox (consumer, message) SELECT id, `+w.db.Schema+`.inbox_key($1) FROM `+w.db.Schema+`.inbox_consumers`, id)
+		require.NoError(t, err)
+		w.publish(id)
+		testkit.Eventually(t, soon, "another statement that waits", func() bool {
+			var waiting int
+			require.NoError(t, w.db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%`+w.db.Schema+`.inbox %'`).Scan(&waiting))
+			return waiting == i+1
+		})
+	}
+	w.publish("c")
+	testkit.Eventually(t, soon, "the record of the other", func() bool { return w.handled() == 2 })
+	require.NoError(t, tx.Rollback(t.Context()))
+	testkit.Eventually(t, soon, "the records", func() bool { return w.handled() == 4 })
+	w.awaitEmpty("q", "q.retry", "q.dlq")
+}
+
 // Two replicas may run a message at a time, when one has lost its connection: one of them records it.
 func TestEventsOfARunThatSomebodyElseHasRecordedAreDropped(t *testing.T) {
 	t.Parallel()
@@ -124,4 +176,20 @@ func TestAnErrorMayGiveUpBeforeTheAttemptsAreUsedUp(t *testing.T) {
 	delete(dead.Headers, message.HeaderAttempts)
 	w.send(amqp.Publishing{MessageId: "m1", Type: "order.created", Headers: dead.Headers})
 	require.Equal(t, 3, message.Attempts(w.get("q.dlq").Headers))
+}
+
+// finalError gives up at its first failure.
+type finalError struct{}
+
+func (finalError) Error() string                 { return "gone for good" }
+func (finalError) GiveUp([]message.Attempt) bool { return true }
+
+func TestARehearsalAsksTheErrorToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	o := w.options(func(context.Context, pgx.Tx, message.Message) error { return finalError{} })
+	r, err := consumer.Rehearse(t.Context(), o, message.Message{ID: message.NewID(), Type: "x", Exchange: "e", RoutingKey: "x"})
+	require.NoError(t, err)
+	require.Equal(t, consumer.Dead, r.Fate)
+	require.Equal(t, "q.dlq", r.Queue)
 }

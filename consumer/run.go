@@ -134,15 +134,21 @@ func (o Options) remote() RemoteHandler {
 	return func(ctx context.Context, m message.Message) ([]message.Message, error) { return nil, o.Plain(ctx, m) }
 }
 
+// unhandled is errDuplicate for a message that the inbox has.
+func (c *Consumer) unhandled(ctx context.Context, j *job) error {
+	if j.inboxKey() == nil {
+		return nil
+	}
+	known, err := c.inbox.knows(ctx, j.key)
+	if err == nil && known {
+		err = errDuplicate
+	}
+	return err
+}
+
 func (c *Consumer) withoutOnce(ctx context.Context, j *job) error {
-	if j.inboxKey() != nil {
-		known, err := c.inbox.knows(ctx, j.key)
-		if err != nil {
-			return err
-		}
-		if known {
-			return errDuplicate
-		}
+	if err := c.unhandled(ctx, j); err != nil {
+		return err
 	}
 	return c.opts.guard(ctx, func() (err error) {
 		m := j.msg.Clone()
