@@ -19,7 +19,6 @@ const (
 	// SpanEnqueue is the create span: publish and process link to it.
 	SpanEnqueue = "create outbox"
 
-	OpCreate  = "create"
 	OpPublish = "publish"
 	OpProcess = "process"
 	OpRetry   = "retry"
@@ -29,16 +28,14 @@ const (
 
 // Attributes of spans.
 const (
-	AttrSystem         = "messaging.system"
-	AttrOperationName  = "messaging.operation.name"
-	AttrOperationType  = "messaging.operation.type"
-	AttrDestination    = "messaging.destination.name"
-	AttrRoutingKey     = "messaging.rabbitmq.destination.routing_key"
-	AttrMessageID      = "messaging.message.id"
-	AttrConversationID = "messaging.message.conversation_id"
-	AttrBodySize       = "messaging.message.body.size"
-	AttrBatchCount     = "messaging.batch.message_count"
-	AttrErrorType      = "error.type"
+	AttrSystem        = "messaging.system"
+	AttrOperationName = "messaging.operation.name"
+	AttrOperationType = "messaging.operation.type"
+	AttrDestination   = "messaging.destination.name"
+	AttrMessageID     = "messaging.message.id"
+	AttrBodySize      = "messaging.message.body.size"
+	AttrBatchCount    = "messaging.batch.message_count"
+	AttrErrorType     = "error.type"
 	// AttrAttempt and AttrEventType are ours: the conventions have no name for them.
 	AttrAttempt   = "surefoot.attempt"
 	AttrEventType = "surefoot.event.type"

@@ -19,18 +19,16 @@ func TestNamesAreThoseOfTheConventions(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, semconv.SchemaURL, telemetry.SchemaURL)
 	for want, got := range map[string]string{
-		string(semconv.MessagingSystemKey):                        telemetry.AttrSystem,
-		string(semconv.MessagingOperationNameKey):                 telemetry.AttrOperationName,
-		string(semconv.MessagingOperationTypeKey):                 telemetry.AttrOperationType,
-		string(semconv.MessagingDestinationNameKey):               telemetry.AttrDestination,
-		string(semconv.MessagingRabbitMQDestinationRoutingKeyKey): telemetry.AttrRoutingKey,
-		string(semconv.MessagingMessageIDKey):                     telemetry.AttrMessageID,
-		string(semconv.MessagingMessageConversationIDKey):         telemetry.AttrConversationID,
-		string(semconv.MessagingMessageBodySizeKey):               telemetry.AttrBodySize,
-		string(semconv.MessagingBatchMessageCountKey):             telemetry.AttrBatchCount,
-		string(semconv.ErrorTypeKey):                              telemetry.AttrErrorType,
-		semconv.MessagingOperationTypeSend.Value.AsString():       telemetry.TypeSend,
-		semconv.MessagingSystemRabbitMQ.Value.AsString():          telemetry.SystemRabbitMQ,
+		string(semconv.MessagingSystemKey):                  telemetry.AttrSystem,
+		string(semconv.MessagingOperationNameKey):           telemetry.AttrOperationName,
+		string(semconv.MessagingOperationTypeKey):           telemetry.AttrOperationType,
+		string(semconv.MessagingDestinationNameKey):         telemetry.AttrDestination,
+		string(semconv.MessagingMessageIDKey):               telemetry.AttrMessageID,
+		string(semconv.MessagingMessageBodySizeKey):         telemetry.AttrBodySize,
+		string(semconv.MessagingBatchMessageCountKey):       telemetry.AttrBatchCount,
+		string(semconv.ErrorTypeKey):                        telemetry.AttrErrorType,
+		semconv.MessagingOperationTypeSend.Value.AsString(): telemetry.TypeSend,
+		semconv.MessagingSystemRabbitMQ.Value.AsString():    telemetry.SystemRabbitMQ,
 	} {
 		require.Equal(t, want, got)
 	}
