@@ -25,7 +25,10 @@ func consoleRole() Role {
 				return nil, err
 			}
 			options.Ready = d.Ready
-			options.Listening = func(addr string) { d.Logger.Info().Str("addr", addr).Msg("console is served") }
+			options.Listening = func(addr string) {
+				d.Logger.Info().Str("addr", addr).Msg("console is served")
+				d.ConsoleListening(addr)
+			}
 			return console.New(options)
 		},
 	}

@@ -61,6 +61,8 @@ type Deps struct {
 	TLS *tls.Config
 	// Host and Version name this process in connections and failure records.
 	Host, Version string
+	// ConsoleListening is called with the console's address once it answers.
+	ConsoleListening func(addr string)
 	// Drain is how long the role may take to finish what it holds once its context has ended. What is
 	// not finished then is cancelled.
 	Drain time.Duration

@@ -33,11 +33,16 @@ type Options struct {
 	Environ []string
 	// Listening is called with the address of the probes once they answer. Default: not called.
 	Listening func(addr string)
+	// ConsoleListening is called with the console's address whenever it has come to answer. Default: not called.
+	ConsoleListening func(addr string)
 }
 
 func (o Options) withDefaults() Options {
 	if o.Available == nil {
 		o.Available = Roles()
+	}
+	if o.ConsoleListening == nil {
+		o.ConsoleListening = func(string) {}
 	}
 	if o.Host == "" {
 		o.Host = "unknown"

@@ -81,6 +81,8 @@ func (a *application) deps(ctx context.Context, role Role) Deps {
 		Host:          a.opts.Host,
 		Version:       a.opts.Version,
 		Drain:         a.drain(),
+
+		ConsoleListening: a.opts.ConsoleListening,
 	}
 }
 

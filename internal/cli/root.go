@@ -26,6 +26,7 @@ func commands(s *session) []*cobra.Command {
 		consoleCommand(s),
 		doctorCommand(s),
 		initCommand(s),
+		devCommand(s),
 		demoCommand(s),
 		drillCommand(s),
 		benchCommand(s),

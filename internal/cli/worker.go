@@ -20,7 +20,7 @@ import (
 )
 
 func workerCommand(s *session) *cobra.Command {
-	return noun("worker", "Test workers in other languages", workerCheck(s))
+	return noun("worker", "Test workers in other languages, and practise with one that fails", workerCheck(s), workerPractice(s))
 }
 
 // workerChecker hands test messages to a worker.

@@ -22,6 +22,8 @@ type LoggerOptions struct {
 	Pretty bool
 	// NoColor keeps pretty lines free of colours. Default false.
 	NoColor bool
+	// Without names fields that pretty lines leave out, for people who watch one process. Default: none.
+	Without []string
 }
 
 // NewLogger returns a logger with timestamps in RFC 3339 with milliseconds, in UTC.
@@ -35,7 +37,7 @@ func NewLogger(opts LoggerOptions) (zerolog.Logger, error) {
 	}
 	writer := io.Writer(plainWriter{opts.Writer})
 	if opts.Pretty { // quotes what is not ASCII
-		writer = zerolog.ConsoleWriter{Out: opts.Writer, NoColor: opts.NoColor, TimeFormat: timeOfDay}
+		writer = zerolog.ConsoleWriter{Out: opts.Writer, NoColor: opts.NoColor, TimeFormat: timeOfDay, FieldsExclude: opts.Without}
 	}
 	return zerolog.New(writer).Level(level).Hook(timestamp{}), nil
 }
