@@ -89,8 +89,12 @@ type output struct {
 	text bytes.Buffer
 }
 
-func (o *output) Write(p []byte) (int, error) { o.mu.Lock(); defer o.mu.Unlock(); return o.text.Write(p) }
-func (o *output) String() string              { o.mu.Lock(); defer o.mu.Unlock(); return o.text.String() }
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+func (o *output) String() string { o.mu.Lock(); defer o.mu.Unlock(); return o.text.String() }
 
 // dev starts the first terminal, and waits until it says that all is up. When ended is closed, the process has ended.
 func (n *newcomer) dev(t *testing.T) (cmd *exec.Cmd, said *output, ended chan struct{}) {

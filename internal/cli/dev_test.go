@@ -48,7 +48,11 @@ func (term *terminal) Write(p []byte) (int, error) {
 	return term.said.Write(p)
 }
 
-func (term *terminal) text() string { term.mu.Lock(); defer term.mu.Unlock(); return term.said.String() }
+func (term *terminal) text() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return term.said.String()
+}
 
 // run runs a command to its end and returns its exit code and all that it printed.
 func (term *terminal) run(stdin string, args ...string) (int, string) {
@@ -147,19 +151,25 @@ func TestDevSaysWhatItNeeds(t *testing.T) {
 		},
 		"another machine's services": {
 			[]string{"SUREFOOT_DATABASE_URL=postgres://ann:hunter2@db.example/d", "SUREFOOT_AMQP_URL=amqp://ann:hunter2@mq.example/"},
-			nil, 2, []string{"not asked, because there is no terminal: make schema surefoot and the topology of 1 queue on db.example, mq.example?", "--yes"},
+			nil, 2,
+			[]string{"not asked, because there is no terminal: make schema surefoot and the topology of 1 queue on db.example, mq.example?", "--yes"},
 		},
 		"a reset of what is not its own": {
 			[]string{"SUREFOOT_DATABASE_URL=postgres://ann@127.0.0.1:1/d", "SUREFOOT_AMQP_URL=amqp://ann@127.0.0.1:1/"},
-			[]string{"--reset", "--yes"}, 2, []string{"--reset is for the local stack"},
+			[]string{"--reset", "--yes"},
+			2,
+			[]string{"--reset is for the local stack"},
 		},
 		"nobody there": {
 			[]string{"SUREFOOT_DATABASE_URL=postgres://ann:hunter2@127.0.0.1:1/d", "SUREFOOT_AMQP_URL=amqp://ann:hunter2@127.0.0.1:1/"},
-			nil, 5, []string{"start it, or correct its address"},
+			nil, 5,
+			[]string{"start it, or correct its address"},
 		},
 		"a look": {
 			[]string{"SUREFOOT_DATABASE_URL=postgres://ann:hunter2@127.0.0.1:1/d", "SUREFOOT_AMQP_URL=amqp://ann:hunter2@127.0.0.1:1/"},
-			[]string{"--dry-run"}, 0, []string{"would migrate schema surefoot, make the topology of 1 queue, and run all roles; nothing was changed"},
+			[]string{"--dry-run"},
+			0,
+			[]string{"would migrate schema surefoot, make the topology of 1 queue, and run all roles; nothing was changed"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,7 +63,7 @@ func (s *session) devStack(c *config.Config) (*devStack, error) {
 // up starts what is missing, and gives its URLs to the session. Packages may have to be installed first, which may ask for a password:
 // the script keeps the terminal, and Ctrl-C ends it too.
 func (d *devStack) up(ctx context.Context) error {
-	d.started = d.down()
+	d.started = d.down(ctx)
 	if len(d.started) > 0 {
 		d.session.note("starting the local stack (scripts/stack up)")
 	}
@@ -86,8 +86,8 @@ func (d *devStack) up(ctx context.Context) error {
 }
 
 // down are the wanted components that do not run.
-func (d *devStack) down() []string {
-	out, _ := d.script(context.Background(), "stack", "status").Output() // it fails unless all run, and then says which do not
+func (d *devStack) down(ctx context.Context) []string {
+	out, _ := d.script(ctx, "stack", "status").Output() // it fails unless all run, and then says which do not
 	var down []string
 	for _, component := range d.wanted {
 		if !bytes.Contains(out, []byte(component+" up")) {
