@@ -4,17 +4,17 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 )
 
 // Dial connects, within DialTimeout and ctx. The connection's life does not depend on ctx afterwards; the caller closes it.
@@ -25,6 +25,10 @@ func Dial(ctx context.Context, opts Options) (*Conn, error) {
 	opts = opts.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, opts.DialTimeout)
 	defer cancel()
+	var err error
+	if opts.URL, err = resolve(opts.URL); err != nil {
+		return nil, err
+	}
 	hosts := perHost(opts.URL)
 	rand.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 	var failures []error
@@ -134,47 +138,69 @@ func secure(ctx context.Context, socket net.Conn, opts Options, uri amqp.URI) (n
 		return nil, err
 	}
 	client := tls.Client(socket, cfg)
+	to := &explained{Conn: client, files: filesOf(uri), host: uri.Host, refusal: make(chan error, 1)}
 	if err := client.HandshakeContext(ctx); err != nil {
-		return nil, err
+		return nil, to.files.Explain(err, uri.Host)
 	}
-	return client, nil
+	return to, nil
 }
 
 // tlsConfig is the given one, or what the URL's parameters say.
 func tlsConfig(opts Options, uri amqp.URI) (*tls.Config, error) {
-	cfg := &tls.Config{ServerName: uri.ServerName, MinVersion: tls.VersionTLS12}
-	switch {
-	case opts.TLS != nil:
-		cfg = opts.TLS.Clone()
-		cfg.MinVersion = max(cfg.MinVersion, tls.VersionTLS12)
-	default:
-		if err := fromFiles(cfg, uri); err != nil {
-			return nil, err
+	cfg := opts.TLS.Clone()
+	if cfg == nil {
+		var err error
+		if cfg, err = filesOf(uri).Client(); err != nil {
+			return nil, fmt.Errorf("TLS: %w", err)
 		}
 	}
+	cfg.MinVersion = max(cfg.MinVersion, tls.VersionTLS12)
 	cfg.ServerName = cmp.Or(cfg.ServerName, uri.Host)
 	return cfg, nil
 }
 
-// fromFiles reads the files that the URL names.
-func fromFiles(cfg *tls.Config, uri amqp.URI) error {
-	if uri.CACertFile != "" {
-		text, err := os.ReadFile(uri.CACertFile)
-		if err != nil {
-			return fmt.Errorf("read the authorities of the URL's cacertfile: %w", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return fmt.Errorf("the URL's cacertfile %s holds no certificate in PEM form", uri.CACertFile)
-		}
+// filesOf are the files that the URL names. They are read for each connection.
+func filesOf(uri amqp.URI) tlsfiles.Files {
+	return tlsfiles.Files{CA: uri.CACertFile, Cert: uri.CertFile, Key: uri.KeyFile, ServerName: uri.ServerName, ServerNameKey: "amqp.server_name"}
+}
+
+// explained says what is wrong when the broker refuses this side's certificate. With TLS 1.3 that comes instead of its first answer, while this side
+// already writes.
+type explained struct {
+	net.Conn
+	files    tlsfiles.Files
+	host     string
+	answered atomic.Bool
+	refusal  chan error // what was read instead of the first answer
+}
+
+// refusalLimit is how long a failed write waits for the reason.
+const refusalLimit = time.Second
+
+// Read implements [io.Reader].
+func (e *explained) Read(p []byte) (int, error) {
+	n, err := e.Conn.Read(p)
+	if e.answered.Load() {
+		return n, err
 	}
-	if uri.CertFile == "" || uri.KeyFile == "" {
-		return nil
-	}
-	pair, err := tls.LoadX509KeyPair(uri.CertFile, uri.KeyFile)
+	err = e.files.Explain(err, e.host)
 	if err != nil {
-		return fmt.Errorf("read the URL's certfile and keyfile: %w", err)
+		e.refusal <- err
 	}
-	cfg.Certificates = []tls.Certificate{pair}
-	return nil
+	e.answered.Store(true)
+	return n, err
+}
+
+// Write implements [io.Writer]. Of two errors it prefers the one that was read: that the socket is closed is only what follows.
+func (e *explained) Write(p []byte) (int, error) {
+	n, err := e.Conn.Write(p)
+	if err == nil || e.answered.Load() && len(e.refusal) == 0 {
+		return n, err
+	}
+	select {
+	case refusal := <-e.refusal:
+		return n, refusal
+	case <-time.After(refusalLimit):
+		return n, err
+	}
 }

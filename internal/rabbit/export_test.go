@@ -56,7 +56,11 @@ func Backoff(failures int) time.Duration {
 
 // ManagementURL is the default address of the management API.
 func ManagementURL(amqpURL string) (string, error) {
-	u, err := managementURL("", amqpURL)
+	uri, err := parseURL(amqpURL)
+	if err != nil {
+		return "", err
+	}
+	u, err := managementURL("", uri)
 	if err != nil {
 		return "", err
 	}

@@ -10,21 +10,25 @@ import (
 // Clock asks for the time of the management API's host, by the header of its answer: to the second, and right to half the time that the answer
 // took, which is told too.
 func (m *Management) Clock(ctx context.Context) (at time.Time, took time.Duration, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.base.JoinPath("/api/overview").String(), http.NoBody)
+	a, err := m.access()
+	if err != nil {
+		return at, 0, fmt.Errorf("%w: read its clock: %w", ErrManagementUnreachable, err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base.JoinPath("/api/overview").String(), http.NoBody)
 	if err != nil {
 		return at, 0, fmt.Errorf("%w: read its clock", ErrManagementUnreachable)
 	}
 	began := time.Now()
-	response, err := m.http.Do(request) // without the password: also a refusal tells the time
+	response, err := a.do("read its clock", request) // without the password: also a refusal tells the time
 	if err != nil {
-		return at, 0, fmt.Errorf("%w at %s: read its clock: %w", ErrManagementUnreachable, m.base.Host, err)
+		return at, 0, err
 	}
 	took = time.Since(began)
 	if err := response.Body.Close(); err != nil {
-		return at, 0, fmt.Errorf("%w at %s: read its clock: %w", ErrManagementUnreachable, m.base.Host, err)
+		return at, 0, fmt.Errorf("%w at %s: read its clock: %w", ErrManagementUnreachable, a.base.Host, err)
 	}
 	if at, err = http.ParseTime(response.Header.Get("Date")); err != nil {
-		return at, 0, fmt.Errorf("%w at %s: it does not tell its time", ErrManagementUnreachable, m.base.Host)
+		return at, 0, fmt.Errorf("%w at %s: it does not tell its time", ErrManagementUnreachable, a.base.Host)
 	}
 	return at, took, nil
 }

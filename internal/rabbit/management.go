@@ -13,6 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 )
 
 // Failures of the management API, to be found with errors.Is.
@@ -35,59 +39,94 @@ const (
 
 // ManagementOptions say where the management API is.
 type ManagementOptions struct {
-	// AMQPURL gives the vhost, and the credentials when URL has none; required.
+	// AMQPURL gives the vhost, and the credentials when URL has none; may be file:///path of a file that holds it; required.
 	AMQPURL string
-	// URL of the API; default port 15672 of AMQPURL's host, 15671 with https for amqps.
+	// URL of the API, or file:///path of a file that holds it; default port 15672 of AMQPURL's host, 15671 with https for amqps.
 	URL string
-	// TLS for https; default the system's authorities.
+	// TLS for https; default: from the parameters of AMQPURL.
 	TLS *tls.Config
 }
 
 // Management reads, and prunes, one vhost through the management API, with requests that work from 3.10 to 4.3. Every request takes at most 10 s and 64 MiB.
-// Safe for concurrent use; it holds no connection between requests.
+// Safe for concurrent use; it holds no connection between requests, and looks at the URLs and at the files that they name for each.
 type Management struct {
-	base           *url.URL
-	user, password string
-	vhost          string
-	http           *http.Client
-	queuePage      int
+	opts      ManagementOptions
+	vhost     string
+	queuePage int
 }
 
-// NewManagement checks the options; it does no I/O.
+// NewManagement checks the options, and reads the files that hold the URLs; it does not connect.
 func NewManagement(opts ManagementOptions) (*Management, error) {
 	uri, err := parseURL(opts.AMQPURL)
 	if err != nil {
 		return nil, err
 	}
-	base, err := managementURL(opts.URL, opts.AMQPURL)
-	if err != nil {
+	if _, err := managementURL(opts.URL, uri); err != nil {
 		return nil, err
 	}
-	m := &Management{base: base, user: uri.Username, password: uri.Password, vhost: uri.Vhost, queuePage: queuePage}
-	if base.User != nil {
-		m.user = base.User.Username()
-		m.password, _ = base.User.Password()
-		base.User = nil
-	}
-	m.http = &http.Client{
-		Timeout:       managementTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would carry the password elsewhere
-		Transport:     &http.Transport{TLSClientConfig: opts.TLS.Clone(), DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment},
-	}
-	return m, nil
+	return &Management{opts: opts, vhost: uri.Vhost, queuePage: queuePage}, nil
 }
 
-func managementURL(raw, amqpURL string) (*url.URL, error) {
-	if raw == "" {
-		uri, err := parseURL(amqpURL)
-		if err != nil {
-			return nil, err
+// access is how the API is reached at one moment.
+type access struct {
+	base           *url.URL
+	user, password string
+	http           *http.Client
+	files          tlsfiles.Files
+}
+
+func (m *Management) access() (a access, err error) {
+	uri, err := parseURL(m.opts.AMQPURL)
+	if err != nil {
+		return a, err
+	}
+	if a.base, err = managementURL(m.opts.URL, uri); err != nil {
+		return a, err
+	}
+	a.user, a.password = uri.Username, uri.Password
+	if a.base.User != nil {
+		a.user = a.base.User.Username()
+		a.password, _ = a.base.User.Password()
+		a.base.User = nil
+	}
+	a.files = filesOf(uri)
+	if a.base.Hostname() != uri.Host {
+		a.files.ServerName = ""
+	}
+	trust := m.opts.TLS.Clone()
+	if trust == nil && a.base.Scheme == "https" {
+		if trust, err = a.files.Client(); err != nil {
+			return a, fmt.Errorf("rabbit: TLS: %w", err)
 		}
+	}
+	a.http = &http.Client{
+		Timeout:       managementTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would carry the password elsewhere
+		Transport:     &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment},
+	}
+	return a, nil
+}
+
+// do sends a request. The answer's body is the caller's to close.
+func (a access) do(op string, request *http.Request) (*http.Response, error) {
+	response, err := a.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("%w at %s: %s: %w", ErrManagementUnreachable, a.base.Host, op, a.files.Explain(err, a.base.Host))
+	}
+	return response, nil
+}
+
+func managementURL(raw string, uri amqp.URI) (*url.URL, error) {
+	if raw == "" {
 		scheme, port := "http", "15672"
 		if uri.Scheme == "amqps" {
 			scheme, port = "https", "15671"
 		}
 		return &url.URL{Scheme: scheme, Host: net.JoinHostPort(uri.Host, port)}, nil
+	}
+	raw, err := resolve(raw)
+	if err != nil {
+		return nil, err
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -114,40 +153,44 @@ func (m *Management) list(ctx context.Context, kind, path string, into any) erro
 
 // call decodes the answer into into, unless that is nil. It keeps numbers whole.
 func (m *Management) call(ctx context.Context, method, op, path string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(m.base.String(), "/")+path, http.NoBody)
+	a, err := m.access()
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrManagementUnreachable, op, err)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(a.base.String(), "/")+path, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("%w: %s", ErrManagementUnreachable, op)
 	}
-	request.SetBasicAuth(m.user, m.password)
+	request.SetBasicAuth(a.user, a.password)
 	request.Header.Set("Accept", "application/json")
-	response, err := m.http.Do(request)
+	response, err := a.do(op, request)
 	if err != nil {
-		return fmt.Errorf("%w at %s: %s: %w", ErrManagementUnreachable, m.base.Host, op, err)
+		return err
 	}
 	defer response.Body.Close()
-	if err := m.refusal(op, response.StatusCode); err != nil || into == nil {
+	if err := m.refusal(a, op, response.StatusCode); err != nil || into == nil {
 		return err
 	}
 	decoder := json.NewDecoder(io.LimitReader(response.Body, managementBody))
 	decoder.UseNumber()
 	if err := decoder.Decode(into); err != nil {
 		return fmt.Errorf("%w at %s: %s: the answer is not the management API's (more than %d MiB, or not JSON): %w",
-			ErrManagementUnreachable, m.base.Host, op, managementBody>>20, err)
+			ErrManagementUnreachable, a.base.Host, op, managementBody>>20, err)
 	}
 	return nil
 }
 
-func (m *Management) refusal(op string, status int) error {
+func (m *Management) refusal(a access, op string, status int) error {
 	switch status {
 	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
 		return nil
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return fmt.Errorf("%w at %s: %s: status %d for user %q; it needs the tag \"management\" or \"monitoring\" and access to vhost %q",
-			ErrManagementDenied, m.base.Host, op, status, m.user, m.vhost)
+			ErrManagementDenied, a.base.Host, op, status, a.user, m.vhost)
 	case http.StatusNotFound:
-		return fmt.Errorf("%w at %s: %s", ErrNotFound, m.base.Host, op)
+		return fmt.Errorf("%w at %s: %s", ErrNotFound, a.base.Host, op)
 	default:
-		return fmt.Errorf("%w at %s: %s: status %s", ErrManagementUnreachable, m.base.Host, op, strconv.Itoa(status))
+		return fmt.Errorf("%w at %s: %s: status %s", ErrManagementUnreachable, a.base.Host, op, strconv.Itoa(status))
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 // Options say how to reach the broker and who is calling.
 type Options struct {
 	// URL is amqp:// or amqps://, with user, password and vhost, and with one host or several, separated by commas: the nodes of a cluster, each
-	// dial goes to one of them at random, and to another when it does not answer; required.
+	// dial goes to one of them at random, and to another when it does not answer. Or file:///path of a file that holds such a URL and is read for
+	// each dial. Required.
 	URL string
 	// Role is the part of Surefoot that connects, such as "relay"; it is part of the connection's name; required.
 	Role string
@@ -29,7 +30,8 @@ type Options struct {
 	WriteTimeout time.Duration
 	// RPCTimeout bounds every request that waits for the broker's answer; default 10 s.
 	RPCTimeout time.Duration
-	// TLS is used for amqps URLs, cloned for every dial; default: from the URL's parameters.
+	// TLS is used for amqps URLs, cloned for every dial; default: from the URL's parameters cacertfile, certfile, keyfile and
+	// server_name_indication; the files are read for each dial.
 	TLS *tls.Config
 	// Logger gets a line when a session fails for a new reason, when the broker is reachable again, and for a panic; default none, and standard error for a panic.
 	Logger zerolog.Logger

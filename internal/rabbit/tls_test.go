@@ -120,9 +120,9 @@ func TestTLS(t *testing.T) {
 	}{
 		"unknown authority":    {rabbit.Options{URL: server.String()}, "unknown authority"},
 		"no client's own":      {rabbit.Options{URL: with(url.Values{"cacertfile": {cert}})}, "certificate required"},
-		"missing authorities":  {rabbit.Options{URL: with(url.Values{"cacertfile": {cert + ".gone"}})}, "read the authorities"},
+		"missing authorities":  {rabbit.Options{URL: with(url.Values{"cacertfile": {cert + ".gone"}})}, "ca_file cannot be read: open "},
 		"no authorities in it": {rabbit.Options{URL: with(url.Values{"cacertfile": {key}})}, "holds no certificate"},
-		"missing key":          {rabbit.Options{URL: with(url.Values{"cacertfile": {cert}, "certfile": {cert}, "keyfile": {key + ".gone"}})}, "certfile and keyfile"},
+		"missing key":          {rabbit.Options{URL: with(url.Values{"cacertfile": {cert}, "certfile": {cert}, "keyfile": {key + ".gone"}})}, "key_file cannot be read: open "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package rabbit
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/surefoot-mq/surefoot/internal/urlfile"
 )
 
 var errURL = errors.New("rabbit: the AMQP URL cannot be parsed (not shown, for it may hold a password); " +
@@ -18,6 +21,10 @@ var errURL = errors.New("rabbit: the AMQP URL cannot be parsed (not shown, for i
 func parseURL(raw string) (amqp.URI, error) {
 	if raw == "" {
 		return amqp.URI{}, errors.New("rabbit: the AMQP URL is empty; set SUREFOOT_AMQP_URL, for example amqp://user:password@host:5672/vhost")
+	}
+	raw, err := resolve(raw)
+	if err != nil {
+		return amqp.URI{}, err
 	}
 	var first amqp.URI
 	for i, one := range perHost(raw) {
@@ -30,6 +37,21 @@ func parseURL(raw string) (amqp.URI, error) {
 		}
 	}
 	return first, nil
+}
+
+// resolve reads the file that a URL names.
+func resolve(raw string) (string, error) {
+	text, err := urlfile.Resolve(raw)
+	if err != nil {
+		return "", fmt.Errorf("rabbit: URL of the broker: %w", err)
+	}
+	return text, nil
+}
+
+// Vhost is the vhost of an AMQP URL, which may name a file.
+func Vhost(raw string) (string, error) {
+	uri, err := parseURL(raw)
+	return uri.Vhost, err
 }
 
 // perHost returns the URL once for each host that it names, as in amqp://user:password@a:5672,b:5672/vhost for the nodes of a cluster.

@@ -2,9 +2,12 @@ package testkit
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -38,6 +41,55 @@ func (p *PostgresServer) ShowCertificate(t testing.TB, own Pair, admin string) {
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	p.install(t, own)
 	reload(t, conn)
+}
+
+// SecureBroker is a RabbitMQ server of the test's own that also listens with TLS: to AMQP from clients with a certificate of its authority only
+// (verify_peer and fail_if_no_peer_cert), and to the management API.
+type SecureBroker struct {
+	*BrokerServer
+	// TLS are the addresses with TLS, with user and password. What they are to trust and to show is missing in them.
+	TLS AMQP
+	own Pair
+}
+
+// TLSBroker starts a server that shows a certificate of the authority.
+func TLSBroker(t testing.TB, authority *Authority) *SecureBroker {
+	t.Helper()
+	server := newServer(t, "broker")
+	require.NoError(t, os.WriteFile(filepath.Join(server.dir, "lock"), nil, 0o600)) // the mark of a stack's directory
+	own := authority.Issue(t, Certificate{})
+	amqpPort, managementPort := freePort(t), freePort(t)
+	var settings strings.Builder
+	fmt.Fprintf(&settings, "listeners.ssl.1 = 127.0.0.1:%s\nssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = true\n"+
+		"management.ssl.ip = 127.0.0.1\nmanagement.ssl.port = %s\n", amqpPort, managementPort)
+	for _, of := range []string{"ssl_options", "management.ssl"} {
+		fmt.Fprintf(&settings, "%[1]s.cacertfile = %[2]s\n%[1]s.certfile = %[3]s\n%[1]s.keyfile = %[4]s\n", of, authority.File, own.Cert, own.Key)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(server.dir, "broker.conf"), []byte(settings.String()), 0o600))
+	env := server.begin(t)
+	b := &SecureBroker{BrokerServer: &BrokerServer{server, AMQP{URL: env["SUREFOOT_AMQP_URL"], ManagementURL: env["SUREFOOT_MANAGEMENT_URL"], Vhost: "/"}}, own: own}
+	u, err := url.Parse(b.URL)
+	require.NoError(t, err)
+	u.Scheme, u.Host = "amqps", "127.0.0.1:"+amqpPort
+	b.TLS = AMQP{URL: u.String(), ManagementURL: "https://127.0.0.1:" + managementPort, Vhost: "/"}
+	return b
+}
+
+// ShowCertificate has the server show another certificate of an authority to the connections that come.
+func (b *SecureBroker) ShowCertificate(t testing.TB, authority *Authority, c Certificate) {
+	t.Helper()
+	authority.IssueInto(t, b.own, c)
+	b.Ctl(t, "eval", "ssl:clear_pem_cache().")
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	return port
 }
 
 // reload returns before everything has changed: connections that come at once may meet the former settings.

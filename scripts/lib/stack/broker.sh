@@ -26,6 +26,7 @@ default_pass = $password
 default_user_tags.administrator = true
 log.file.level = info
 CONF
+  if [[ -f $stack/broker.conf ]]; then cat "$stack/broker.conf"; fi # a test's own settings
 }
 
 broker_write() { (umask 077 && as broker tee "$data/broker/$1" >/dev/null); }
