@@ -1,12 +1,12 @@
 package consumer
 
 import (
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -32,25 +32,24 @@ type metrics struct {
 }
 
 func newMetrics(registry prometheus.Registerer, queue string) (*metrics, error) {
-	r := &registrar{registry: registry}
+	r := telemetry.NewRegistrar(registry)
+	gauge := func(name, help string) prometheus.Gauge { return r.Gauge(name, help, "queue").WithLabelValues(queue) }
 	m := &metrics{
-		handled: r.counter("handled_total", "Deliveries that were settled, by result.", "queue", "type", "result"),
-		retries: r.counter("retries_total", "Messages that went to the retry tier, by error class.", "queue", "class"),
-		dead:    r.counter("dead_lettered_total", "Messages that went to the dead-letter queue, by error class.", "queue", "class"),
-		seconds: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "surefoot_consumer_handler_seconds", Help: "Time in the handler, its transaction included.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
-		}, []string{"queue"})).WithLabelValues(queue),
-		running:     r.gauge("in_flight", "Messages in their handler.").WithLabelValues(queue),
-		held:        r.gauge("held", "Messages received and not in their handler.").WithLabelValues(queue),
-		paused:      r.gauge("paused", "1 while the queue is paused.").WithLabelValues(queue),
-		inboxBytes:  r.gauge("inbox_bytes", "Size of the inbox with its indexes, shared by all queues.").WithLabelValues(queue),
-		inboxPurged: r.counter("inbox_purged_total", "Inbox rows removed after their retention.", "queue").WithLabelValues(queue),
-		unindexed:   r.counter("unindexed_total", "Dead letters without a row in the index; the next scan adds it.", "queue").WithLabelValues(queue),
+		handled: r.Counter("surefoot_consumer_handled_total", "Deliveries that were settled, by result.", "queue", "type", "result"),
+		retries: r.Counter("surefoot_consumer_retries_total", "Messages that went to the retry tier, by error class.", "queue", "class"),
+		dead:    r.Counter("surefoot_consumer_dead_lettered_total", "Messages that went to the dead-letter queue, by error class.", "queue", "class"),
+		seconds: r.Histogram("surefoot_consumer_handler_seconds", "Time in the handler, its transaction included.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}, "queue").WithLabelValues(queue),
+		running:     gauge("surefoot_consumer_in_flight", "Messages in their handler."),
+		held:        gauge("surefoot_consumer_held", "Messages received and not in their handler."),
+		paused:      gauge("surefoot_consumer_paused", "1 while the queue is paused."),
+		inboxBytes:  gauge("surefoot_consumer_inbox_bytes", "Size of the inbox with its indexes, shared by all queues."),
+		inboxPurged: r.Counter("surefoot_consumer_inbox_purged_total", "Inbox rows removed after their retention.", "queue").WithLabelValues(queue),
+		unindexed:   r.Counter("surefoot_consumer_unindexed_total", "Dead letters without a row in the index; the next scan adds it.", "queue").WithLabelValues(queue),
 		queue:       queue,
 		types:       map[string]struct{}{},
 	}
-	return m, r.err
+	return m, r.Err()
 }
 
 // settled counts a delivery that was settled with result.
@@ -72,32 +71,4 @@ func (m *metrics) typeLabel(eventType string) string {
 	}
 	m.types[eventType] = struct{}{}
 	return message.Clip(eventType, 64)
-}
-
-// registrar registers metrics, or takes those that another consumer of the process has registered.
-type registrar struct {
-	registry prometheus.Registerer
-	err      error
-}
-
-func register[T prometheus.Collector](r *registrar, collector T) T {
-	if r.registry == nil {
-		return collector
-	}
-	err := r.registry.Register(collector)
-	if there, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if same, ok := there.ExistingCollector.(T); ok {
-			return same
-		}
-	}
-	r.err = errors.Join(r.err, err)
-	return collector
-}
-
-func (r *registrar) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "surefoot_consumer_" + name, Help: help}, labels))
-}
-
-func (r *registrar) gauge(name, help string) *prometheus.GaugeVec {
-	return register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "surefoot_consumer_" + name, Help: help}, []string{"queue"}))
 }
