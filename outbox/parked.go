@@ -93,6 +93,19 @@ func Summarize(ctx context.Context, db Querier, schema string) (Summary, error) 
 	return s, nil
 }
 
+// collect runs a query on the schema, which op names in its error.
+func collect[T any](ctx context.Context, db Querier, op, schema string, sql pg.SQL, to pgx.RowToFunc[T], args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, sql.In(schema), args...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, explain(err, schema))
+	}
+	all, err := pgx.CollectRows(rows, to)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, explain(err, schema))
+	}
+	return all, nil
+}
+
 // Parked is a row that could not be published, without its payload: parked, or ([ListStoppedRows]) pending.
 type Parked struct {
 	Shard        int16      `json:"shard"`
@@ -126,15 +139,7 @@ type Filter struct {
 
 // ListParked returns parked rows in the order of their shard and row.
 func ListParked(ctx context.Context, db Querier, schema string, f Filter) ([]Parked, error) {
-	rows, err := db.Query(ctx, listParkedSQL.In(schema), f.State, f.Key, f.Type, f.IDs, f.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("list parked rows: %w", explain(err, schema))
-	}
-	parked, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Parked])
-	if err != nil {
-		return nil, fmt.Errorf("list parked rows: %w", explain(err, schema))
-	}
-	return parked, nil
+	return collect(ctx, db, "list parked rows", schema, listParkedSQL, pgx.RowToStructByPos[Parked], f.State, f.Key, f.Type, f.IDs, f.Limit)
 }
 
 // Stored is a row of the outbox, pending or parked, with its message.
@@ -150,15 +155,7 @@ type Stored struct {
 
 // Find returns the rows of a message id, pending first, at most ten of each. It reads the whole outbox.
 func Find(ctx context.Context, db Querier, schema, id string) ([]Stored, error) {
-	rows, err := db.Query(ctx, findSQL.In(schema), id)
-	if err != nil {
-		return nil, fmt.Errorf("find message: %w", explain(err, schema))
-	}
-	found, err := pgx.CollectRows(rows, scanStored)
-	if err != nil {
-		return nil, fmt.Errorf("find message: %w", explain(err, schema))
-	}
-	return found, nil
+	return collect(ctx, db, "find message", schema, findSQL, scanStored, id)
 }
 
 // Enqueued returns what the transaction has enqueued so far, in order, in the schema of ctx: see [WithSchema]. It is for
@@ -168,18 +165,10 @@ func Enqueued(ctx context.Context, tx pgx.Tx) ([]message.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, enqueuedSQL.In(schema))
-	if err != nil {
-		return nil, fmt.Errorf("read what was enqueued: %w", explain(err, schema))
-	}
-	msgs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (message.Message, error) {
+	return collect(ctx, tx, "read what was enqueued", schema, enqueuedSQL, func(row pgx.CollectableRow) (message.Message, error) {
 		stored, err := scanStored(row)
 		return stored.Message, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read what was enqueued: %w", explain(err, schema))
-	}
-	return msgs, nil
 }
 
 func scanStored(row pgx.CollectableRow) (Stored, error) {

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -48,13 +47,5 @@ ORDER BY x.shard, x.id LIMIT $5`
 // is since when it waits. Its State is [StatePending] while it is its turn, else [StateWaiting]; of the filter's, only that one chooses. It
 // may read the whole outbox.
 func ListPending(ctx context.Context, db Querier, schema string, f Filter) ([]Parked, error) {
-	rows, err := db.Query(ctx, pendingSQL.In(schema), f.Key, f.Type, f.IDs, f.State == StateWaiting, f.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("list pending rows: %w", explain(err, schema))
-	}
-	pending, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Parked])
-	if err != nil {
-		return nil, fmt.Errorf("list pending rows: %w", explain(err, schema))
-	}
-	return pending, nil
+	return collect(ctx, db, "list pending rows", schema, pendingSQL, pgx.RowToStructByPos[Parked], f.Key, f.Type, f.IDs, f.State == StateWaiting, f.Limit)
 }

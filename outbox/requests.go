@@ -94,15 +94,7 @@ func Await(ctx context.Context, db Querier, schema string, operation uuid.UUID, 
 }
 
 func readOutcomes(ctx context.Context, db Querier, schema string, operation uuid.UUID) ([]Outcome, error) {
-	rows, err := db.Query(ctx, outcomesSQL.In(schema), operation)
-	if err != nil {
-		return nil, fmt.Errorf("read outcomes: %w", explain(err, schema))
-	}
-	outcomes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Outcome])
-	if err != nil {
-		return nil, fmt.Errorf("read outcomes: %w", explain(err, schema))
-	}
-	return outcomes, nil
+	return collect(ctx, db, "read outcomes", schema, outcomesSQL, pgx.RowToStructByPos[Outcome], operation)
 }
 
 func anyPending(outcomes []Outcome) bool {

@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -76,49 +75,26 @@ type StoppedRoute struct {
 
 // ListStopped returns up to limit stopped routes, the longest stopped first. Of each shard at most 500 are known.
 func ListStopped(ctx context.Context, db Querier, schema string, limit int) ([]StoppedRoute, error) {
-	rows, err := db.Query(ctx, listStoppedSQL.In(schema), limit)
-	if err != nil {
-		return nil, fmt.Errorf("list stopped routes: %w", explain(err, schema))
-	}
-	routes, err := pgx.CollectRows(rows, pgx.RowToStructByPos[StoppedRoute])
-	if err != nil {
-		return nil, fmt.Errorf("list stopped routes: %w", explain(err, schema))
-	}
-	return routes, nil
+	return collect(ctx, db, "list stopped routes", schema, listStoppedSQL, pgx.RowToStructByPos[StoppedRoute], limit)
 }
 
 // ListStoppedRows returns rows of stopped routes, in the order of their shard and row, with [StateStopped]; ParkedAt is
 // when the route was stopped. The filter's State is not looked at. It may read the whole outbox.
 func ListStoppedRows(ctx context.Context, db Querier, schema string, f Filter) ([]Parked, error) {
-	rows, err := db.Query(ctx, stoppedRowsSQL.In(schema), f.Key, f.Type, f.IDs, f.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("list rows of stopped routes: %w", explain(err, schema))
-	}
-	stopped, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Parked])
-	if err != nil {
-		return nil, fmt.Errorf("list rows of stopped routes: %w", explain(err, schema))
-	}
-	return stopped, nil
+	return collect(ctx, db, "list rows of stopped routes", schema, stoppedRowsSQL, pgx.RowToStructByPos[Parked], f.Key, f.Type, f.IDs, f.Limit)
 }
 
 // WhyPending says in words what a row of the outbox waits for; empty: its turn. It may read the whole outbox.
 func WhyPending(ctx context.Context, db Querier, schema string, shard int16, row int64) (string, error) {
-	rows, err := db.Query(ctx, whySQL.In(schema), shard, row)
-	if err != nil {
-		return "", fmt.Errorf("look why a row waits: %w", explain(err, schema))
-	}
-	reasons, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+	reasons, err := collect(ctx, db, "look why a row waits", schema, whySQL, func(row pgx.CollectableRow) (string, error) {
 		var kind, text string
 		var since *time.Time
 		if err := row.Scan(&kind, &text, &since); err != nil {
 			return "", err
 		}
 		return reasonText(kind, text, since), nil
-	})
-	if err != nil {
-		return "", fmt.Errorf("look why a row waits: %w", explain(err, schema))
-	}
-	return strings.Join(reasons, "; "), nil
+	}, shard, row)
+	return strings.Join(reasons, "; "), err
 }
 
 func reasonText(kind, text string, since *time.Time) string {

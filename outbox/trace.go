@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,13 +49,5 @@ type Traced struct {
 // Trace returns the rows of a message id, and those whose causation id it is, at most limit, its own first. A row that was published is
 // not there any more. It reads the whole outbox.
 func Trace(ctx context.Context, db Querier, schema, id string, limit int) ([]Traced, error) {
-	rows, err := db.Query(ctx, traceSQL.In(schema), id, limit)
-	if err != nil {
-		return nil, fmt.Errorf("trace message: %w", explain(err, schema))
-	}
-	traced, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Traced])
-	if err != nil {
-		return nil, fmt.Errorf("trace message: %w", explain(err, schema))
-	}
-	return traced, nil
+	return collect(ctx, db, "trace message", schema, traceSQL, pgx.RowToStructByPos[Traced], id, limit)
 }
