@@ -71,11 +71,11 @@ type lanes struct {
 	stuck      bool // no room to remember more lagging keys: the cursor stays
 	mustMark   bool // more late rows than one page: their keys have to be noted first
 
-	out outbox
+	out todo
 }
 
-// outbox is what lanes want done; the shard takes it.
-type outbox struct {
+// todo is what lanes want done; the shard takes it.
+type todo struct {
 	settle []*row // confirmed
 	check  []*row // to be looked up
 	bad    []verdict

@@ -151,10 +151,7 @@ func (l *leaseStore) heartbeat(ctx context.Context, able bool) error {
 
 // renew extends the leases of the given epochs and returns the shards that it extended.
 func (l *leaseStore) renew(ctx context.Context, shards []int16, epochs []int64) ([]int16, error) {
-	rows, err := l.pool.Query(ctx, renewSQL.In(l.schema), l.me, shards, epochs, l.ttl)
-	if err != nil {
-		return nil, fmt.Errorf("renew leases: %w", err)
-	}
+	rows, _ := l.pool.Query(ctx, renewSQL.In(l.schema), l.me, shards, epochs, l.ttl) // its error is that of the rows
 	renewed, err := pgx.CollectRows(rows, pgx.RowTo[int16])
 	if err != nil {
 		return nil, fmt.Errorf("renew leases: %w", err)
@@ -162,12 +159,8 @@ func (l *leaseStore) renew(ctx context.Context, shards []int16, epochs []int64) 
 	return renewed, nil
 }
 
-func (l *leaseStore) view(ctx context.Context) (view, error) {
-	rows, err := l.pool.Query(ctx, viewSQL.In(l.schema), l.me)
-	if err != nil {
-		return view{}, fmt.Errorf("read leases: %w", err)
-	}
-	var v view
+func (l *leaseStore) view(ctx context.Context) (v view, err error) {
+	rows, _ := l.pool.Query(ctx, viewSQL.In(l.schema), l.me) // its error is that of the rows
 	v.leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s lease, err error) {
 		err = row.Scan(&s.shard, &s.epoch, &s.mine, &s.free, &v.members, &v.ahead, &v.counted)
 		return s, err
@@ -180,10 +173,7 @@ func (l *leaseStore) view(ctx context.Context) (view, error) {
 
 // take takes up to n free shards and returns their new epochs.
 func (l *leaseStore) take(ctx context.Context, n int) ([]lease, error) {
-	rows, err := l.pool.Query(ctx, takeSQL.In(l.schema), l.me, n, l.ttl)
-	if err != nil {
-		return nil, fmt.Errorf("take leases: %w", err)
-	}
+	rows, _ := l.pool.Query(ctx, takeSQL.In(l.schema), l.me, n, l.ttl) // its error is that of the rows
 	taken, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s lease, err error) {
 		s.mine = true
 		err = row.Scan(&s.shard, &s.epoch)

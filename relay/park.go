@@ -13,6 +13,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/fault"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/outbox"
 )
 
 const (
@@ -140,14 +141,14 @@ func (p *parkStore) fail(ctx context.Context, epoch int64, v verdict) (failure, 
 		sql, before = failAgainSQL, ref.attempts
 	}
 	f := p.judge(before)
-	state := "retry"
+	state := outbox.StateRetry
 	if f.dead {
-		state = "dead"
+		state = outbox.StateDead
 	}
 	if err := fault.Point("relay.before-park"); err != nil {
 		return f, false, err
 	}
-	text := message.Clip(message.Clip(v.err.Error(), maxErrorText), maxErrorText)
+	text := message.Storable(v.err.Error(), maxErrorText)
 	tag, err := p.pool.Exec(ctx, sql.In(p.schema), v.row.shard, epoch, v.row.id, state, f.attempts, v.reason, text, f.wait)
 	if err != nil {
 		return f, false, fmt.Errorf("park row %d/%d: %w", v.row.shard, v.row.id, err)
@@ -200,10 +201,7 @@ func (p *parkStore) settle(ctx context.Context, shard int16, epoch int64, ids []
 
 // load returns the parked rows that matter to the shard's lanes.
 func (p *parkStore) load(ctx context.Context, shard int16) ([]*parkedRef, error) {
-	rows, err := p.pool.Query(ctx, loadParkedSQL.In(p.schema), shard, p.strict, maxParked+1)
-	if err != nil {
-		return nil, fmt.Errorf("load parked rows: %w", err)
-	}
+	rows, _ := p.pool.Query(ctx, loadParkedSQL.In(p.schema), shard, p.strict, maxParked+1) // its error is that of the rows
 	now := time.Now()
 	refs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*parkedRef, error) {
 		ref := &parkedRef{}
@@ -228,10 +226,7 @@ func waitOf(seconds float64) time.Duration {
 
 // ids returns those of the rows that load would return.
 func (p *parkStore) ids(ctx context.Context, shard int16) ([]int64, error) {
-	rows, err := p.pool.Query(ctx, parkedIDsSQL.In(p.schema), shard, p.strict, maxParked+1)
-	if err != nil {
-		return nil, fmt.Errorf("look up parked rows: %w", err)
-	}
+	rows, _ := p.pool.Query(ctx, parkedIDsSQL.In(p.schema), shard, p.strict, maxParked+1) // its error is that of the rows
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	switch {
 	case err != nil:
@@ -409,7 +404,7 @@ func (p *parkStore) apply(ctx context.Context, tx pgx.Tx, q *request) error {
 		return nil
 	}
 	sql, outcome := retryParkedSQL, "will be published again"
-	if q.action == "discard" {
+	if q.action == outbox.ActionDiscard {
 		sql, outcome = discardParkedSQL, "discarded"
 	}
 	err := tx.QueryRow(ctx, sql.In(p.schema), q.shard, q.rowID).Scan(&q.hash, &q.keyed)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/outbox"
 )
 
 const (
@@ -64,7 +65,7 @@ func (s *shard) request(ctx context.Context, q request) {
 	if !s.loaded || s.draining || s.handling[q.id] || ref != nil && ref.busy {
 		return // looked at again within a second
 	}
-	if ref == nil && q.action == "discard" {
+	if ref == nil && q.action == outbox.ActionDiscard {
 		s.discard(ctx, q)
 		return
 	}
@@ -94,9 +95,9 @@ func (s *shard) carryOut(ctx context.Context, q request, ref *parkedRef) {
 			ref.busy = false
 		}
 		switch {
-		case q.done && q.action == "discard" && ref != nil:
+		case q.done && q.action == outbox.ActionDiscard && ref != nil:
 			s.lanes.unparked(ref)
-		case q.done && q.action == "retry":
+		case q.done && q.action == outbox.ActionRetry:
 			s.lanes.revive(q.rowID, q.hash, q.keyed)
 		}
 	})

@@ -48,7 +48,7 @@ type stoppedRoute struct {
 func (s *lanes) stoppedRoutes() []stoppedRoute {
 	var all []stoppedRoute
 	add := func(name routeName, whole bool, g *gate) {
-		all = append(all, stoppedRoute{name, whole, g.since, message.Clip(message.Clip(g.reason.Error(), maxErrorText), maxErrorText)})
+		all = append(all, stoppedRoute{name, whole, g.since, message.Storable(g.reason.Error(), maxErrorText)})
 	}
 	for name, g := range s.gates {
 		if g.stopped {
