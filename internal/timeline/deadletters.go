@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -39,9 +40,6 @@ FROM @schema@.dlq_archive WHERE message_id = $1 ORDER BY id LIMIT 100`
 SELECT operation, queue, old_id, new_id, at, who, reason FROM @schema@.dlq_edits WHERE old_id = $1
 UNION ALL SELECT operation, queue, old_id, new_id, at, who, reason FROM @schema@.dlq_edits WHERE new_id = $1 ORDER BY 5 LIMIT 100`
 )
-
-// archiveRetention is how long what was discarded can be restored; see deadletter.ArchiveRetention.
-const archiveRetention = 30 * 24 * time.Hour
 
 // letterRow is a row of the index.
 type letterRow struct {
@@ -162,7 +160,7 @@ func (r *reader) archive(ctx context.Context) error {
 		if restored != nil {
 			r.t.add(Step{At: message.Stamp{Time: *restored}, Store: StoreArchive, What: "restored", Queue: queue})
 		} else {
-			r.t.place("in the archive of %s, restorable until %s", queue, at.Add(archiveRetention).UTC().Format(time.RFC3339))
+			r.t.place("in the archive of %s, restorable until %s", queue, at.Add(deadletter.ArchiveRetention).UTC().Format(time.RFC3339))
 		}
 		r.t.attempts(queue, attemptsOf(envelope))
 		return nil

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/surefoot-mq/surefoot/internal/telemetry"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/outbox"
 )
@@ -101,7 +100,8 @@ func (r *reader) once(ctx context.Context) error {
 		return fmt.Errorf("read ids enqueued once: %w", err)
 	}
 	r.t.once = true
-	r.t.add(Step{At: message.Stamp{Time: at}, Store: StoreOutbox, What: "enqueued once", Detail: "its id is remembered for 7 days"})
+	kept := fmt.Sprintf("its id is remembered for %d days", outbox.DuplicateRetention/(24*time.Hour))
+	r.t.add(Step{At: message.Stamp{Time: at}, Store: StoreOutbox, What: "enqueued once", Detail: kept})
 	return nil
 }
 

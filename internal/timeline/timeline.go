@@ -335,5 +335,3 @@ func (t *Timeline) causedBy(id string) {
 		t.Links = append(t.Links, link)
 	}
 }
-
-// traceID is by what a tracing backend finds the trace of a W3C traceparent; empty: there is none.
