@@ -106,5 +106,5 @@ func TestConsoleListensOnLoopbackOnly(t *testing.T) {
 	got := run(t, e, "console")
 	require.Equal(t, cli.ExitUsage, got.code)
 	require.Contains(t, got.stderr, "console.listen")
-	require.Contains(t, got.stderr, "has no login")
+	require.Contains(t, got.stderr, "there is no login")
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -112,21 +111,6 @@ func (h *HTTP) check(r *reader) {
 	_, port, err := net.SplitHostPort(h.Listen)
 	if number, invalid := strconv.ParseUint(port, 10, 16); err != nil || invalid != nil || number > 65535 {
 		r.wrong("http.listen", "is %s, but must be host:port or :port; port 0 takes any free one", quote(h.Listen))
-	}
-}
-
-// check leaves to package console what it means by an address; what is reachable from elsewhere is refused here already.
-func (c *Console) check(r *reader) {
-	if c.Listen == "" {
-		return
-	}
-	host, port, err := net.SplitHostPort(c.Listen)
-	if number, invalid := strconv.ParseUint(port, 10, 16); err != nil || invalid != nil || number > 65535 {
-		r.wrong("console.listen", "is %s, but must be host:port, such as 127.0.0.1:9465; port 0 takes any free one", quote(c.Listen))
-		return
-	}
-	if addr, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !addr.IsLoopback()) {
-		r.wrong("console.listen", "is %s, but the console has no login and listens on loopback addresses only, such as 127.0.0.1:9465; from elsewhere take a tunnel", quote(c.Listen))
 	}
 }
 

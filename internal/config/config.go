@@ -171,8 +171,71 @@ type Rule struct {
 
 // Console says where the operators' page is served.
 type Console struct {
-	// Listen is host:port of a loopback address; with it `surefoot run` serves the page, too. Default: none.
+	// Listen is host:port; with it `surefoot run` serves the page, too. Beyond loopback addresses it needs Login, and CertFile or
+	// TrustedProxies. Default: none.
 	Listen string `yaml:"listen"`
+	// PublicURL is how browsers name the console; needed beyond loopback. Default: as its address.
+	PublicURL string `yaml:"public_url"`
+	// CertFile and KeyFile are the certificate of its listener, in PEM form, read again when they change. Default: none, no TLS.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// ClientCAFile has the authorities of which browsers must show a certificate, too. Default: none, they need not.
+	ClientCAFile string `yaml:"client_ca_file"`
+	// TrustedProxies are addresses and networks of proxies in front, whose headers are believed. Default: none.
+	TrustedProxies []string `yaml:"trusted_proxies"`
+	// Login says how people log in. Default: not at all.
+	Login Login `yaml:"login"`
+	// Mask are patterns of the names of JSON fields and headers whose values are shown to nobody who does not reveal them. Default: see there.
+	Mask []string `yaml:"mask"`
+}
+
+// Login says how people log in to the console: by UsersFile, Header or OIDC, one of them.
+type Login struct {
+	// UsersFile has NAME:ROLE:HASH lines of surefoot console hash-password; it is read again when it changes. Default: none.
+	UsersFile string `yaml:"users_file"`
+	// Header is the login by a proxy of TrustedProxies.
+	Header LoginHeader `yaml:"header"`
+	// OIDC is the login by an OpenID Connect provider.
+	OIDC LoginOIDC `yaml:"oidc"`
+	// Roles are the groups, or values of the claim, that have a role. Whoever has none is refused.
+	Roles LoginRoles `yaml:"roles"`
+	// Idle ends a session without activity. Default 30m.
+	Idle time.Duration `yaml:"idle"`
+	// Absolute ends every session. Default 12h.
+	Absolute time.Duration `yaml:"absolute"`
+}
+
+// LoginHeader names the headers of a proxy that has asked who it is.
+type LoginHeader struct {
+	// User has the name. Default: none.
+	User string `yaml:"user"`
+	// Groups has the groups, separated by commas. Default: none.
+	Groups string `yaml:"groups"`
+}
+
+// LoginOIDC is a client at an OpenID Connect provider.
+type LoginOIDC struct {
+	// Issuer is the provider's URL. Default: none.
+	Issuer string `yaml:"issuer"`
+	// ClientID of the console there.
+	ClientID string `yaml:"client_id"`
+	// ClientSecretFile holds its secret, read for each login. Default: none, a public client.
+	ClientSecretFile string `yaml:"client_secret_file"`
+	// CAFile has the authorities of the provider's certificate. Default: the system's.
+	CAFile string `yaml:"ca_file"`
+	// Scopes that are asked for. Default: openid, profile.
+	Scopes []string `yaml:"scopes"`
+	// NameClaim has the name for the audit. Default preferred_username.
+	NameClaim string `yaml:"name_claim"`
+	// RoleClaim has what Roles map; dots lead into objects. Default groups.
+	RoleClaim string `yaml:"role_claim"`
+}
+
+// LoginRoles are groups, or values of a claim, by the role that they have.
+type LoginRoles struct {
+	View    []string `yaml:"view"`
+	Operate []string `yaml:"operate"`
+	Admin   []string `yaml:"admin"`
 }
 
 // Shutdown says how a stop goes.
@@ -197,6 +260,7 @@ func Default() Config {
 		Inbox:     Inbox{Retention: 168 * time.Hour},
 		Watchdog:  Watchdog{Interval: time.Minute, Batch: 100},
 		Reconcile: defaultReconcile(),
+		Console:   defaultConsole(),
 		Shutdown:  Shutdown{Timeout: 25 * time.Second},
 	}
 }
