@@ -114,10 +114,7 @@ func (a *SQLAuthority) Ask(ctx context.Context, s Suspect) (answer string, err e
 		}
 	}
 	err = pgx.BeginTxFunc(ctx, a.pool, readOnly(), func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, a.query, args...)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, a.query, args...) // its error is that of the rows
 		answers, err := pgx.CollectRows(rows, pgx.RowTo[*string])
 		switch {
 		case err != nil:

@@ -54,11 +54,9 @@ const maxColumnBytes = 64 << 10
 func (r *Reconciler) find(ctx context.Context, c *compiled, start time.Time, most int) ([]claimed, error) {
 	var found []claimed
 	err := pgx.BeginTxFunc(ctx, r.options.Pool, readOnly(), func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, c.find, c.arguments(c.Name, start, most)...)
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, scanSuspect(c.Name))
+		rows, _ := tx.Query(ctx, c.find, c.arguments(c.Name, start, most)...) // its error is that of the rows
+		all, err := pgx.CollectRows(rows, scanSuspect(c.Name))
+		found = all
 		return err
 	})
 	if err != nil {
@@ -99,10 +97,7 @@ func (r *Reconciler) claim(ctx context.Context, c *compiled, run uuid.UUID, star
 	for _, s := range unique {
 		hashes, keys, sinces = append(hashes, s.hash), append(keys, message.Clip(s.Key, maxText)), append(sinces, s.Since)
 	}
-	rows, err := r.options.Pool.Query(ctx, claimSQL.In(r.options.Schema), c.Name, run, r.options.lease(), hashes, keys, sinces)
-	if err != nil {
-		return nil, 0, fmt.Errorf("claim suspects: %w", err)
-	}
+	rows, _ := r.options.Pool.Query(ctx, claimSQL.In(r.options.Schema), c.Name, run, r.options.lease(), hashes, keys, sinces) // its error is that of the rows
 	won, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 	if err != nil {
 		return nil, 0, fmt.Errorf("claim suspects: %w", err)

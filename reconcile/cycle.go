@@ -43,7 +43,7 @@ func (r *Reconciler) Once(ctx context.Context, rules ...string) ([]Result, error
 	if err := pg.CheckVersion(ctx, r.options.Pool, r.options.Schema); err != nil {
 		return nil, err
 	}
-	work, release := r.drainContext(ctx)
+	work, release := usertable.Drain(ctx, r.options.DrainTimeout, r.options.Logger)
 	defer release()
 	var results []Result
 	var faults []error

@@ -49,10 +49,7 @@ func (r *Reconciler) List(ctx context.Context, limit int, rules ...string) ([]Li
 		}
 		var list []Listed
 		err = pgx.BeginTxFunc(ctx, r.options.Pool, readOnly(), func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, c.list, c.arguments(c.Name, limit)...)
-			if err != nil {
-				return err
-			}
+			rows, _ := tx.Query(ctx, c.list, c.arguments(c.Name, limit)...) // its error is that of the rows
 			list, err = pgx.CollectRows(rows, scanListed(rule.Name))
 			return err
 		})
@@ -102,10 +99,7 @@ func (r *Reconciler) Runs(ctx context.Context, limit int, rules ...string) ([]Ru
 			names = append(names, rule.Name)
 		}
 	}
-	rows, err := r.options.Pool.Query(ctx, listRunsSQL.In(r.options.Schema), names, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
-	}
+	rows, _ := r.options.Pool.Query(ctx, listRunsSQL.In(r.options.Schema), names, limit) // its error is that of the rows
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[RunRecord])
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)

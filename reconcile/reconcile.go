@@ -14,15 +14,10 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/internal/usertable"
-	"github.com/surefoot-mq/surefoot/message"
-	"github.com/surefoot-mq/surefoot/resilience"
 )
 
-const (
-	firstWait    = 500 * time.Millisecond
-	longestWait  = 15 * time.Second
-	shortestRest = time.Second // between two cycles, however soon a suspect is due
-)
+// shortestRest is between two cycles, however soon a suspect is due.
+const shortestRest = time.Second
 
 // nextDueSQL tells when the next suspect without an answer, or of a process that died, is due. One whose time has passed without being
 // claimed is no suspect any more.
@@ -37,13 +32,17 @@ WHERE rule = $1 AND resolved_at IS NULL AND next_check > clock_timestamp()`
 // When ctx ends nothing more is asked, and what was claimed is given back; a change in flight may take DrainTimeout and is then rolled
 // back.
 func (r *Reconciler) Run(ctx context.Context) error {
-	work, release := r.drainContext(ctx)
+	work, release := usertable.Drain(ctx, r.options.DrainTimeout, r.options.Logger)
 	defer release()
 	for _, rule := range r.options.Rules { // before anything can fail: whoever waits for the first run must see that there was none
 		r.metrics.begin(rule, r.options.interval(rule))
 	}
-	if started, err := r.start(ctx); err != nil || !started {
-		return err
+	tell := func(err error) { r.tell(ctx, "", err) }
+	switch started, err := usertable.Await(ctx, r.options.Logger, r.Check, tell); {
+	case err != nil:
+		return fmt.Errorf("start reconcile: %w", err)
+	case !started:
+		return nil
 	}
 	var group errgroup.Group
 	for _, rule := range r.options.Rules {
@@ -66,71 +65,22 @@ func (r *Reconciler) loop(ctx, work context.Context, rule Rule) {
 	}
 }
 
-// rest is the wait before the next cycle: none when suspects were left, less than Interval when one is due before, and spread by a
-// tenth, so that replicas that started together drift apart.
+// rest is the wait before the next cycle: none when suspects were left, less than Interval when one is due before.
 func (r *Reconciler) rest(ctx context.Context, rule Rule, result Result, err error) time.Duration {
 	interval := r.options.interval(rule)
 	if result.More && err == nil {
 		return 0
 	}
-	wait := interval - rand.N(interval/10+1)
+	wait := usertable.Spread(interval)
 	var due *float64
 	if err != nil {
-		return min(wait, longestWait)
+		return min(wait, usertable.LongestWait)
 	}
 	if r.options.Pool.QueryRow(ctx, nextDueSQL.In(r.options.Schema), rule.Name).Scan(&due) == nil && due != nil {
 		soon := time.Duration(*due*float64(time.Second)) + rand.N(shortestRest/10)
 		wait = min(wait, max(soon, shortestRest))
 	}
 	return wait
-}
-
-// drainContext returns a context that ends DrainTimeout after ctx. Release frees it and waits for its goroutine.
-func (r *Reconciler) drainContext(ctx context.Context) (work context.Context, release func()) {
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer telemetry.FatalOnPanic(r.options.Logger)
-		defer close(done)
-		select {
-		case <-ctx.Done():
-		case <-work.Done():
-			return
-		}
-		if pause.For(work, r.options.DrainTimeout) {
-			cancel(resilience.ErrShutdown)
-		}
-	}()
-	return work, func() { cancel(nil); <-done }
-}
-
-// start waits for the database and checks the rules. It is false when ctx ended.
-func (r *Reconciler) start(ctx context.Context) (bool, error) {
-	for delay := firstWait; ; delay = min(2*delay, longestWait) {
-		warnings, err := r.Check(ctx)
-		if err == nil {
-			for _, warning := range warnings {
-				r.options.Logger.Warn().Msg(message.Clip(warning, maxError))
-			}
-			return true, nil
-		}
-		if stopping(ctx) {
-			return false, nil
-		}
-		if !passing(err) {
-			return false, fmt.Errorf("start reconcile: %w", err)
-		}
-		r.tell(ctx, "", err)
-		if !pause.For(ctx, delay) {
-			return false, nil
-		}
-	}
-}
-
-// passing tells a database that is away or overloaded from rules that do not fit.
-func passing(err error) bool {
-	class := resilience.Classify(err)
-	return pg.IsUnavailable(err) || class != resilience.ClassUnknown && class.Retryable()
 }
 
 // health is what the rules say of themselves.

@@ -83,9 +83,8 @@ func (r *Reconciler) mend(ctx context.Context, c *compiled, run uuid.UUID, s cla
 	id := eventID(s.Suspect, action)
 	// READ COMMITTED whatever the database's default: the fence must see what others committed before it.
 	err := pgx.BeginTxFunc(ctx, r.options.Pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// set_config takes a parameter, SET does not.
-		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, fmt.Sprintf("%dms", r.options.LockTimeout.Milliseconds())); err != nil {
-			return fmt.Errorf("limit lock waits: %w", err)
+		if err := usertable.LimitLocks(ctx, tx, r.options.LockTimeout); err != nil {
+			return err
 		}
 		if err := r.answered(ctx, tx, c, run, s, answer, &action.NewStatus, &id); err != nil {
 			return err
@@ -114,10 +113,7 @@ func (r *Reconciler) mend(ctx context.Context, c *compiled, run uuid.UUID, s cla
 
 // change is the compare-and-swap.
 func change(ctx context.Context, tx pgx.Tx, c *compiled, s claimed, action Action) error {
-	rows, err := tx.Query(ctx, c.change, s.Key, s.Status, s.Since, action.NewStatus, action.Reason)
-	if err != nil {
-		return fmt.Errorf("change row: %w", err)
-	}
+	rows, _ := tx.Query(ctx, c.change, s.Key, s.Status, s.Since, action.NewStatus, action.Reason) // its error is that of the rows
 	changed, undone := 0, false
 	var reason string
 	var kept bool

@@ -234,7 +234,7 @@ func (a *actor) refusal(ctx context.Context, err error) (string, bool) {
 		return "another transaction has locked the row; try again", true
 	case strings.HasPrefix(state, "22"):
 		return "it cannot be a key of " + a.r.Table + ": " + usertable.Bounded(err), true
-	case state != "" && !passing(err):
+	case state != "" && !usertable.Passing(err):
 		return "the change was refused: " + usertable.Bounded(err), true
 	}
 	return "", false
@@ -245,15 +245,11 @@ func (a *actor) examine(ctx context.Context, tx pgx.Tx, key string) (examined, e
 	sql := a.r.examine
 	if !a.act.DryRun {
 		sql += " FOR UPDATE OF t"
-		timeout := fmt.Sprintf("%dms", a.w.options.LockTimeout.Milliseconds())
-		if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, timeout); err != nil {
+		if err := usertable.LimitLocks(ctx, tx, a.w.options.LockTimeout); err != nil {
 			return examined{}, err
 		}
 	}
-	rows, err := tx.Query(ctx, sql, a.r.Stuck, a.r.Limit, key, a.r.Name, a.by)
-	if err != nil {
-		return examined{}, err
-	}
+	rows, _ := tx.Query(ctx, sql, a.r.Stuck, a.r.Limit, key, a.r.Name, a.by) // its error is that of the rows
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[examined])
 	switch {
 	case err != nil:

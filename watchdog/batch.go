@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
+	"github.com/surefoot-mq/surefoot/internal/usertable"
 )
 
 // lane is which rows a claim looks for.
@@ -72,19 +73,14 @@ func (w *Watchdog) batch(ctx context.Context, r *compiled, l lane, start time.Ti
 }
 
 func (w *Watchdog) claim(ctx context.Context, tx pgx.Tx, r *compiled, l lane, start time.Time, size int) ([]claimed, error) {
-	// set_config takes a parameter, SET does not.
-	timeout := fmt.Sprintf("%dms", w.options.LockTimeout.Milliseconds())
-	if _, err := tx.Exec(ctx, `SELECT set_config('lock_timeout', $1, true)`, timeout); err != nil {
-		return nil, fmt.Errorf("limit lock waits: %w", err)
+	if err := usertable.LimitLocks(ctx, tx, w.options.LockTimeout); err != nil {
+		return nil, err
 	}
 	statement := r.fresh
 	if l == laneAgain {
 		statement = r.again
 	}
-	rows, err := tx.Query(ctx, statement, r.Stuck, r.Limit, r.Name, size, start)
-	if err != nil {
-		return nil, fmt.Errorf("claim stuck rows: %w", err)
-	}
+	rows, _ := tx.Query(ctx, statement, r.Stuck, r.Limit, r.Name, size, start) // its error is that of the rows
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimed])
 	if err != nil {
 		return nil, fmt.Errorf("claim stuck rows: %w", err)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/usertable"
-	"github.com/surefoot-mq/surefoot/message"
 )
 
 const (
@@ -55,7 +54,7 @@ type failure struct {
 
 // record writes a failure in the transaction of the batch, outside of the row's savepoint.
 func (w *Watchdog) record(ctx context.Context, tx pgx.Tx, r *compiled, f *failure) error {
-	err := tx.QueryRow(ctx, recordSQL.In(w.options.Schema), r.Name, f.Key, f.Since, message.Clip(f.Key, maxKeyShown),
+	err := tx.QueryRow(ctx, recordSQL.In(w.options.Schema), r.Name, f.Key, f.Since, clipKey(f.Key),
 		usertable.Bounded(f.err), w.options.Backoff, w.options.MaxBackoff).Scan(&f.tries, &f.nextTry)
 	if err != nil {
 		return fmt.Errorf("record watchdog failure: %w", err)

@@ -35,7 +35,7 @@ DELETE FROM @schema@.watchdog_holds WHERE ctid = ANY (ARRAY(
 const HoldRetention = 400 * 24 * time.Hour
 
 func (w *Watchdog) hold(ctx context.Context, tx pgx.Tx, r *compiled, row claimed, until *time.Time, who, reason string) error {
-	_, err := tx.Exec(ctx, setHoldSQL.In(w.options.Schema), r.Name, row.Key, row.Since, clipKey(message.Storable(row.Key, maxKeyShown)), until, who, reason)
+	_, err := tx.Exec(ctx, setHoldSQL.In(w.options.Schema), r.Name, row.Key, row.Since, message.Storable(row.Key, maxKeyShown), until, who, reason)
 	if err != nil {
 		return fmt.Errorf("hold row: %w", err)
 	}

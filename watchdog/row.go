@@ -72,10 +72,7 @@ func (w *Watchdog) cancel(ctx context.Context, tx pgx.Tx, r *compiled, row claim
 }
 
 func (w *Watchdog) change(ctx context.Context, tx pgx.Tx, r *compiled, row claimed) (status, columns string, err error) {
-	rows, err := tx.Query(ctx, r.change, r.Stuck, r.changeLimit, row.Key, r.NewStatus, r.Reason, r.fields, r.Name)
-	if err != nil {
-		return "", "", fmt.Errorf("change row: %w", err)
-	}
+	rows, _ := tx.Query(ctx, r.change, r.Stuck, r.changeLimit, row.Key, r.NewStatus, r.Reason, r.fields, r.Name) // its error is that of the rows
 	type changed struct {
 		Status, Columns string
 		Undone          bool

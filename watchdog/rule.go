@@ -13,10 +13,9 @@ import (
 
 // Bounds of a rule.
 const (
-	maxIdentifier = 63 // PostgreSQL would cut a longer name and then mean another one
-	maxPayload    = 20
-	maxStuck      = 32
-	maxText       = 255
+	maxPayload = 20
+	maxStuck   = 32
+	maxText    = 255
 )
 
 // ruleName keeps a name fit for a metric label and for the source of an event.

@@ -1,5 +1,5 @@
 // Package usertable looks at a table of the user's own that a rule names: whether it is there with its columns, their types fit, and this database role
-// may read and write them.
+// may read and write them. And it holds what those who work on such tables do alike as they start, stop and wait.
 package usertable
 
 import (
@@ -112,10 +112,7 @@ func (l *Look) find(ctx context.Context) error {
 		l.denied("this database role may not use schema %s; grant it USAGE", name[:1].Sanitize())
 		return nil
 	}
-	rows, err := l.tx.Query(ctx, listColumnsSQL, l.oid)
-	if err != nil {
-		return err
-	}
+	rows, _ := l.tx.Query(ctx, listColumnsSQL, l.oid) // its error is that of the rows
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Column])
 	l.columns = make(map[string]Column, len(list))
 	for _, c := range list {
