@@ -23,7 +23,7 @@ type Options struct {
 	Pool *pgxpool.Pool
 	// Schema that holds Surefoot's tables. Default: "surefoot".
 	Schema string
-	// AMQPURL of the broker. Required.
+	// AMQPURL of the broker, or file:///path of a file that holds it and is read for each connection. Required.
 	AMQPURL string
 	// ManagementURL of the broker; without credentials it takes those of AMQPURL. Default: none; then only the queues in Queues are known, and
 	// those are taken as safe to look at.
@@ -68,23 +68,27 @@ type Queue struct {
 // DeadLetters reads and empties dead-letter queues. Safe for concurrent use.
 type DeadLetters struct {
 	opts       Options
+	home       string // the vhost
 	locks      locks
 	index      *dlqindex.Store
 	heads      heads
 	management *rabbit.Management // nil: none
 }
 
-// New checks the options. It does no I/O.
+// New checks the options. It does not connect.
 func New(opts Options) (*DeadLetters, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	d := &DeadLetters{opts: opts, locks: newLocks(opts), index: dlqindex.New(opts.Pool, opts.Schema)}
+	home, err := rabbit.Vhost(opts.AMQPURL)
+	if err != nil {
+		return nil, fmt.Errorf("deadletter: AMQPURL: %w", err)
+	}
+	d := &DeadLetters{opts: opts, home: home, locks: newLocks(opts), index: dlqindex.New(opts.Pool, opts.Schema)}
 	if opts.ManagementURL == "" {
 		return d, nil
 	}
-	var err error
 	d.management, err = rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: opts.AMQPURL, URL: opts.ManagementURL, TLS: opts.TLS})
 	if err != nil {
 		return nil, fmt.Errorf("deadletter: ManagementURL: %w", err)
@@ -138,11 +142,11 @@ func (d *DeadLetters) Queues() []Queue {
 	return slices.SortedFunc(slices.Values(d.opts.Queues), func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// connect dials for one operation; role tells the connections apart on the broker's management page.
 // rpcLimit is how long the broker may take for an answer: while it takes back hundreds of thousands of letters it answers nothing else on the
 // connection that held them.
 const rpcLimit = time.Minute
 
+// connect dials for one operation; role tells the connections apart on the broker's management page.
 func (d *DeadLetters) connect(ctx context.Context, role string) (*rabbit.Conn, error) {
 	return rabbit.Dial(ctx, rabbit.Options{
 		URL: d.opts.AMQPURL, Role: role, Host: d.opts.Host, Version: d.opts.Version, TLS: d.opts.TLS, Logger: d.opts.Logger, RPCTimeout: rpcLimit,

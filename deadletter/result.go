@@ -109,7 +109,7 @@ const (
 	maxGroups   = 100
 )
 
-// left counts a letter that stays.
+// count counts a letter that stays.
 func (l *Left) count(o outcome) {
 	switch o {
 	case outcomeUnmatched, outcomeAgain:

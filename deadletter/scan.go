@@ -111,7 +111,7 @@ func (s *scanner) look(ctx context.Context) (found int, err error) {
 func (s *scanner) see(ctx context.Context, d *amqp.Delivery) (more bool) {
 	s.result.Seen++
 	f := factsOf(d, s.names)
-	s.batch = append(s.batch, dlqindex.Of(f.indexed(d)))
+	s.batch = append(s.batch, entryOfFacts(d, &f))
 	if len(s.batch) < scanBatch {
 		return true
 	}

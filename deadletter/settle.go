@@ -86,10 +86,7 @@ func (s *session) recordBatch(ctx context.Context, batch []settlement, entries [
 }
 
 func (t *settlement) entry() audit.Entry {
-	e := audit.Entry{MessageID: t.id, Outcome: string(t.outcome), Detail: map[string]any{"type": t.typ, "redrives": t.redrives}}
-	if t.id == "" {
-		e.MessageID = "(none)"
-	}
+	e := audit.Entry{MessageID: orNone(t.id), Outcome: string(t.outcome), Detail: map[string]any{"type": t.typ, "redrives": t.redrives}}
 	if t.class != "" {
 		e.Detail["error_class"] = message.Clip(t.class, 64)
 	}
@@ -100,6 +97,14 @@ func (t *settlement) entry() audit.Entry {
 		e.Detail["detail"] = message.Clip(t.detail, 300)
 	}
 	return e
+}
+
+// orNone is what the audit calls a message without an id.
+func orNone(id string) string {
+	if id == "" {
+		return "(none)"
+	}
+	return id
 }
 
 // letGo acknowledges what is safe and recorded. A redriven letter is let go also when the audit could not be
