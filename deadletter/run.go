@@ -84,6 +84,8 @@ type Run struct {
 	Note string `json:"note"`
 	// Owner drives it now; empty: nobody.
 	Owner string `json:"owner"`
+	// LeaseUntil is until when Owner is respected unless it renews its lease, also when its process has died; by the database's clock.
+	LeaseUntil *time.Time `json:"lease_until"`
 	// The messages by what became of them. Chosen is all but Ineligible.
 	Chosen     int `json:"chosen"`
 	Ineligible int `json:"ineligible"`
@@ -100,6 +102,15 @@ type Run struct {
 	Holds int `json:"holds"`
 }
 
+// driver is who drives the run, and until when it is respected should it have died.
+func (r *Run) driver() string {
+	if r.LeaseUntil == nil { // it ended just now
+		return "it has let go; try again"
+	}
+	return fmt.Sprintf("%s; if that process has died, its lease ends at %s, within %s, and then the run can be resumed",
+		r.Owner, r.LeaseUntil.UTC().Format(time.TimeOnly+"Z"), runLease)
+}
+
 // unfinished says that the plan was not written to its end: what was found is noted last.
 func (r *Run) unfinished() bool {
 	return r.State == RunPlanned && r.Found == 0 && r.Chosen+r.Ineligible > 0
@@ -108,6 +119,7 @@ func (r *Run) unfinished() bool {
 const runColumns = `
 SELECT r.id, r.queue, r.state, r.created_at, r.who, r.reason, r.filter, r.rate, r.ramp, r.settle, r.max_failures, r.found, r.not_matching, r.wave,
        r.started_at, r.ended_at, r.note, CASE WHEN r.lease_until > clock_timestamp() THEN r.owner ELSE '' END,
+       CASE WHEN r.lease_until > clock_timestamp() THEN r.lease_until END,
        c.total - c.ineligible, c.ineligible, c.pending, c.moved, c.processed, c.failed, c.same, c.missing, c.left_over,
        CASE WHEN r.state IN ('running', 'paused', 'stopped') THEN c.total - c.ineligible ELSE 0 END
 FROM @schema@.dlq_runs r CROSS JOIN LATERAL (

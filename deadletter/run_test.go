@@ -393,6 +393,7 @@ func TestARunIsDrivenByOne(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, "the first message", func() bool { return s.count(work) > 0 })
 	_, err := s.letters.DriveRun(t.Context(), deadletter.DriveRequest{Run: plan.ID, Who: "bob"})
 	require.ErrorIs(t, err, deadletter.ErrRunOwned)
+	require.ErrorContains(t, err, "if that process has died, its lease ends at ")
 	require.ErrorContains(t, err, "ann")
 	_, err = s.db.Pool.Exec(t.Context(), `UPDATE `+s.db.Schema+`.dlq_runs SET token = gen_random_uuid(), owner = 'carol'`) // as if ann had been frozen
 	require.NoError(t, err)

@@ -162,7 +162,7 @@ func (d *DeadLetters) DriveRun(ctx context.Context, r DriveRequest) (Run, error)
 	if tag.RowsAffected() == 0 {
 		run, err := d.readRun(ctx, r.Run)
 		if err == nil && run.State == RunRunning {
-			err = fmt.Errorf("%w: %s", ErrRunOwned, run.Owner)
+			err = fmt.Errorf("%w: %s", ErrRunOwned, run.driver())
 		}
 		return run, err
 	}

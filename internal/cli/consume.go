@@ -99,7 +99,12 @@ func knownQueue(ctx context.Context, db *database, queue string) error {
 		return err
 	}
 	if len(known) == 0 {
-		return usageErrorf("see `surefoot consume ls`", "queue %s is not in surefoot.yaml, and no consumer of it was ever started", queue)
+		names := queueNames(db.config.Topology)
+		had, _ := consumer.Queues(ctx, db.pool, db.schema, "") // without them fewer are proposed
+		for _, q := range had {
+			names = append(names, q.Queue)
+		}
+		return usageErrorf(near(queue, names, "see `surefoot consume ls`"), "queue %s is not in surefoot.yaml, and no consumer of it was ever started", queue)
 	}
 	return nil
 }

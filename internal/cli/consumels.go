@@ -35,6 +35,7 @@ func consumeList(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			s.doubtQueue(cmd.Context(), queue, len(queues))
 			return render(s, consumerRows(s.queueRows(cmd.Context(), db, queues), queue))
 		},
 	}

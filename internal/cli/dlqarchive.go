@@ -31,10 +31,11 @@ func dlqRestore(s *session) *cobra.Command {
 			"operation of the discard (its run, or `surefoot audit ls`), by their ids, or by both. They are not redriven.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := deadletter.RestoreRequest{Queue: queue, IDs: ids, DryRun: s.dryRun, Reason: strings.TrimSpace(reason)}
-			if queue == "" {
-				return usageErrorf("see `surefoot dlq ls`", "--queue is required")
+			err := missing("dlq restore", "`surefoot dlq ls` lists queues, `surefoot audit ls` operations",
+				required{"--queue", queue != ""}, required{"--operation or --id", operation != "" || len(ids) > 0})
+			if err != nil {
+				return err
 			}
-			var err error
 			if operation != "" {
 				if r.Operation, err = deadletter.OperationOf(operation); err != nil {
 					return badRequest(err)

@@ -20,8 +20,11 @@ func dlqDiscard(s *session) *cobra.Command {
 			"`surefoot dlq restore` puts it back. Messages of a run that has not ended are left to it, also while it is paused or stopped:\n" +
 			"resume or cancel it first. Exits 3 when some were left, 1 when all were.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if change.reason = strings.TrimSpace(change.reason); change.reason == "" {
-				return usageErrorf("", "--reason is required: it is kept in the audit")
+			change.reason = strings.TrimSpace(change.reason)
+			err := missing("dlq discard", "`surefoot dlq ls` lists queues; the reason is kept in the audit",
+				required{"--queue", change.queue != ""}, required{"--reason", change.reason != ""})
+			if err != nil {
+				return err
 			}
 			return s.discard(cmd.Context(), &change)
 		},
@@ -73,6 +76,7 @@ func (s *session) discard(ctx context.Context, change *changeDLQ) error {
 		}
 	}
 	s.held(result)
+	s.doubtGroup(ctx, d, change.queue, change.fingerprint, result.Done)
 	if err := outcomeOf(result, err); err != nil || result.DryRun {
 		return err
 	}
@@ -81,7 +85,7 @@ func (s *session) discard(ctx context.Context, change *changeDLQ) error {
 
 // leftToRuns is the error of an operation that was asked for messages which runs have.
 func leftToRuns(r deadletter.Result) error {
-	if len(r.HeldBy) == 0 {
+	if len(r.HeldBy) == 0 { // none, or their run has ended meanwhile
 		return nil
 	}
 	h := r.HeldBy[0]

@@ -48,8 +48,10 @@ const maxEditedBody = 128 << 20
 
 func (e *letterEditor) run(ctx context.Context) error {
 	s := e.session
-	if e.request.Queue == "" || e.request.ID == "" || strings.TrimSpace(e.request.Reason) == "" {
-		return usageErrorf("", "--queue, --id and --reason are required")
+	err := missing("dlq edit", "`surefoot dlq show` lists ids; the reason is kept in the audit",
+		required{"--queue", e.request.Queue != ""}, required{"--id", e.request.ID != ""}, required{"--reason", strings.TrimSpace(e.request.Reason) != ""})
+	if err != nil {
+		return err
 	}
 	if err := e.changes(); err != nil {
 		return err

@@ -55,6 +55,7 @@ func (g *groupLister) run(ctx context.Context) error {
 	if err != nil {
 		return badRequest(err)
 	}
+	g.session.doubtQueue(ctx, g.queue, len(groups))
 	g.tell(groups, scanned)
 	err = render(g.session, listing[deadletter.FailureGroup]{
 		Items: groups,

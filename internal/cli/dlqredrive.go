@@ -38,7 +38,8 @@ func dlqRedrive(s *session) *cobra.Command {
 			"first: all of the first must be processed before the second begins, and each must have settled before the next; then the\n" +
 			"rest follows. The run stops when more than --max-failures come back with the same failure. Ctrl-C pauses it, see\n" +
 			"`surefoot dlq runs`. When this process dies, any replica of `surefoot run` goes on. Exits 3 when a part could\n" +
-			"not be moved or the run was halted; messages that are left out as above, or belong to another run, do not count, even all of them.",
+			"not be moved, the run was halted, or a part belongs to another run that has not ended, 1 when all do; messages that are left out as\n" +
+			"above do not count, even all of them.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	r.change.add(s, cmd)
@@ -91,14 +92,38 @@ func (r *redriver) planned(ctx context.Context, d *deadletter.DeadLetters, resul
 		return err
 	}
 	s.held(result)
+	s.doubtGroup(ctx, d, result.Queue, r.change.fingerprint, result.Done)
 	if result.Done == 0 {
-		return d.DropPlan(ctx, result.Run)
+		if err := d.DropPlan(ctx, result.Run); err != nil || s.dryRun {
+			return err
+		}
+		return leftToRuns(result)
 	}
 	for _, p := range result.Problems {
 		s.note("%s  %s", orDash(p.ID), p.Reason)
 	}
+	run, err := d.GetRun(ctx, result.Run)
+	if err != nil {
+		return err
+	}
+	s.note("%s", pace(run))
 	s.note("this is plan %s, good for a day: surefoot dlq redrive --plan %s", result.Run, result.Run)
 	return nil
+}
+
+// pace says how a plan will be carried out.
+func pace(run deadletter.Run) string {
+	text := "all at once"
+	if len(run.Ramp) > 0 {
+		text = "in waves of " + rampText(run) + ", then the rest; each has " + run.Settle.String() + " to settle"
+	}
+	if run.Rate > 0 {
+		text += fmt.Sprintf("; at most %g a second", run.Rate)
+	}
+	if run.MaxFailures == nil {
+		return "it would move " + text + "; failures do not stop it"
+	}
+	return fmt.Sprintf("it would move %s; it stops when more than %d come back with the same failure", text, *run.MaxFailures)
 }
 
 // held says how to get what was left out.
@@ -134,18 +159,15 @@ func (r *redriver) carryOut(cmd *cobra.Command) error {
 			return usageErrorf("make another plan with --dry-run", "--%s cannot change a plan", name)
 		}
 	}
-	id, err := runID(r.plan)
-	if err != nil {
-		return err
-	}
 	d, who, err := s.deadLetters(ctx)
 	if err != nil {
 		return err
 	}
-	run, err := d.GetRun(ctx, id)
+	run, err := s.findRun(ctx, d, r.plan)
 	if err != nil {
 		return err
 	}
+	id := run.ID
 	if run.State != deadletter.RunPlanned {
 		return usageErrorf("see `surefoot dlq runs show "+id.String()+"`", "plan %s was started already: it is %s", id, run.State)
 	}
@@ -191,14 +213,6 @@ func (r *redriver) request(cmd *cobra.Command) (deadletter.PlanRequest, error) {
 	return request, nil
 }
 
-func runID(text string) (uuid.UUID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil {
-		return id, usageErrorf("see `surefoot dlq runs ls`", "%q is not the id of a run", text)
-	}
-	return id, nil
-}
-
 // drive drives a run from this process, and pauses it when it is interrupted.
 func (s *session) drive(ctx context.Context, d *deadletter.DeadLetters, request deadletter.DriveRequest, from deadletter.RunState) error {
 	told := s.progress("redriven", 0)
@@ -235,7 +249,10 @@ func (s *session) drive(ctx context.Context, d *deadletter.DeadLetters, request 
 	if open := run.Moved - run.Processed - run.Failed; err == nil && run.State == deadletter.RunDone && open > 0 {
 		s.note("back in %s and not yet processed: %s; `surefoot dlq runs show %s` says what becomes of them", run.Queue, counted(open, "message"), run.ID)
 	}
-	return ended(run, result, err)
+	if err := ended(run, result, err); err != nil {
+		return err
+	}
+	return leftToRuns(result)
 }
 
 // ended turns the end of a run into the command's error, and so into its exit code.

@@ -31,6 +31,7 @@ func runsLs(s *session) *cobra.Command {
 			if err != nil {
 				return badRequest(err)
 			}
+			s.doubtQueue(cmd.Context(), queue, len(runs))
 			for _, r := range runs {
 				if waiting := r.State == deadletter.RunPaused || r.State == deadletter.RunStopped; waiting {
 					h := deadletter.Holding{Run: r.ID, State: r.State}
@@ -80,10 +81,6 @@ func runsShow(s *session) *cobra.Command {
 		Long: "Show a redrive with what became of its messages: processed ones are in the inbox, failed ones are dead again. With\n" +
 			"--state list those messages: " + strings.Join(letterStates, ", ") + ".",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := runID(args[0])
-			if err != nil {
-				return err
-			}
 			if state != "" && !strings.Contains(" "+strings.Join(letterStates, " ")+" ", " "+state+" ") {
 				return usageErrorf("use one of "+strings.Join(letterStates, ", "), "--state cannot be %q", state)
 			}
@@ -91,14 +88,14 @@ func runsShow(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			run, err := d.GetRun(cmd.Context(), id)
+			run, err := s.findRun(cmd.Context(), d, args[0])
 			if err != nil {
 				return err
 			}
 			if state == "" {
 				return renderOne(s, run, run.ID.String(), runColumns(run)...)
 			}
-			letters, err := d.RunLetters(cmd.Context(), id, state, limit)
+			letters, err := d.RunLetters(cmd.Context(), run.ID, state, limit)
 			if err != nil {
 				return err
 			}
@@ -128,10 +125,6 @@ func runColumns(run deadletter.Run) []column[deadletter.Run] {
 	text := func(title, value string) column[deadletter.Run] {
 		return column[deadletter.Run]{title, func(deadletter.Run) string { return value }}
 	}
-	ramp := make([]string, len(run.Ramp))
-	for i, size := range run.Ramp {
-		ramp[i] = strconv.Itoa(int(size))
-	}
 	most := "no limit"
 	if run.MaxFailures != nil {
 		most = strconv.Itoa(int(*run.MaxFailures))
@@ -139,12 +132,20 @@ func runColumns(run deadletter.Run) []column[deadletter.Run] {
 	return []column[deadletter.Run]{
 		text("run", run.ID.String()), text("queue", run.Queue), text("state", string(run.State)), text("note", run.Note),
 		text("who", run.Who), text("reason", run.Reason), text("created", stampText(run.CreatedAt)), text("started", timeText(run.StartedAt)),
-		text("ended", timeText(run.EndedAt)), text("owner", run.Owner), text("filter", jsonText(run.Filter)), text("ramp", strings.Join(ramp, ", ")),
+		text("ended", timeText(run.EndedAt)), text("owner", run.Owner), text("lease until", timeText(run.LeaseUntil)), text("filter", jsonText(run.Filter)), text("ramp", rampText(run)),
 		text("max failures", most), count("wave", run.Wave), count("found", run.Found), count("not matching", run.NotMatching),
 		count("ineligible", run.Ineligible), count("chosen", run.Chosen), count("pending", run.Pending), count("moved", run.Moved),
 		count("processed", run.Processed), count("failed again", run.Failed), count("of these with the same failure", run.FailedSame),
 		count("missing", run.Missing), count("left", run.Left), text("holds", holdsText(run)),
 	}
+}
+
+func rampText(run deadletter.Run) string {
+	sizes := make([]string, len(run.Ramp))
+	for i, size := range run.Ramp {
+		sizes[i] = strconv.Itoa(int(size))
+	}
+	return strings.Join(sizes, ", ")
 }
 
 // holdsText says which messages are the run's own, and until when.
@@ -184,7 +185,8 @@ func runsResume(s *session) *cobra.Command {
 	failures := -1
 	var cmd *cobra.Command
 	cmd = runVerb(s, "resume", "Go on with a redrive that was paused or stopped, or whose process has gone",
-		"It goes on in this process, like `surefoot dlq redrive`. A run that stopped for its failures stops again at once, unless --max-failures\n"+
+		"It goes on in this process, like `surefoot dlq redrive`; not while another has its lease, which lasts for 30 s after that process has\n"+
+			"died: `surefoot dlq runs show` tells until when. A run that stopped for its failures stops again at once, unless --max-failures\n"+
 			"allows more; a negative number takes the limit away. One whose first wave of a ramp failed goes no further, whatever is allowed:\n"+
 			"cancel it, and redrive anew when the cause is gone.",
 		func(ctx context.Context, d *deadletter.DeadLetters, r runChange) error {
@@ -209,18 +211,15 @@ func runVerb(s *session, verb, short, long string, do func(context.Context, *dea
 	cmd := &cobra.Command{
 		Use: verb + " RUN", Short: short, Long: short + ". " + long, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := runID(args[0])
-			if err != nil {
-				return err
-			}
 			d, who, err := s.deadLetters(cmd.Context())
 			if err != nil {
 				return err
 			}
-			run, err := d.GetRun(cmd.Context(), id)
+			run, err := s.findRun(cmd.Context(), d, args[0])
 			if err != nil {
 				return err
 			}
+			id := run.ID
 			if s.dryRun {
 				s.note("would %s run %s of %s: %s, %d of %d moved", verb, id, run.Queue, run.State, run.Moved, run.Chosen)
 				return nil

@@ -80,14 +80,16 @@ func TestDLQRunIsPausedResumedAndCancelled(t *testing.T) {
 	require.Contains(t, got.stderr, "surefoot dlq runs resume ")
 	id := s.run("runs", "ls", "-o", "name").stdout
 	id = id[:len(id)-1]
-	got = s.run("redrive", "--queue", "orders.saga", "--yes")
-	require.Zero(t, got.code, got.stderr)
-	require.Contains(t, got.stderr, "run "+id+" is paused and has them")
-	for _, args := range [][]string{{"discard", "--queue", "orders.saga", "--reason", "r", "--yes"}, {"edit", "--queue", "orders.saga", "--id", "m5", "--header", "a=b", "--reason", "r", "--yes"}} {
+	require.Zero(t, s.run("redrive", "--queue", "orders.saga", "--dry-run").code, "a look exits 0 whatever is found")
+	for _, args := range [][]string{{"redrive", "--queue", "orders.saga", "--yes"}, {"discard", "--queue", "orders.saga", "--reason", "r", "--yes"}, {"edit", "--queue", "orders.saga", "--id", "m5", "--header", "a=b", "--reason", "r", "--yes"}} {
 		got = s.run(args...)
 		require.Equal(t, cli.ExitFailed, got.code, got.stderr)
 		require.Contains(t, got.stderr, "surefoot dlq runs cancel "+id)
 	}
+	s.letter("m6", "order.paid", "x")
+	got = s.run("redrive", "--queue", "orders.saga", "--yes")
+	require.Equal(t, cli.ExitPartly, got.code, "one is free: %s", got.stderr)
+	require.Contains(t, got.stderr, "still in orders.saga.dlq: run "+id+" is paused and has them")
 	got = s.run("runs", "ls")
 	require.Contains(t, got.stderr, "holds its 6 messages: `surefoot dlq runs resume "+id)
 	require.Regexp(t, `(?m)^holds +6 messages: `, s.run("runs", "show", id).stdout)
@@ -99,5 +101,5 @@ func TestDLQRunIsPausedResumedAndCancelled(t *testing.T) {
 	got = s.run("redrive", "--queue", "orders.saga", "--yes")
 	require.Zero(t, got.code, got.stderr)
 	require.Regexp(t, "not yet processed: [1-5] messages?; `surefoot dlq runs show ", got.stderr)
-	require.Equal(t, []int{6, 0}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
+	require.Equal(t, []int{7, 0}, []int{s.depth("orders.saga"), s.depth("orders.saga.dlq")})
 }

@@ -362,7 +362,7 @@ func TestOutboxActsThatAreRefusedOrOnlyLookedAt(t *testing.T) {
 		code int
 		want string
 	}{
-		"no choice":      {[]string{"retry", "--yes"}, cli.ExitUsage, "choose rows by id"},
+		"no choice":      {[]string{"retry", "--yes"}, cli.ExitUsage, "retry needs rows (ids, --state, --key or --type)"},
 		"no reason":      {[]string{"discard", "--state", "dead", "--yes"}, cli.ExitUsage, "discard needs --reason"},
 		"blank reason":   {[]string{"discard", "--state", "dead", "--yes", "--reason", " \t"}, cli.ExitUsage, "discard needs --reason"},
 		"hostile reason": {[]string{"discard", "--state", "dead", "--yes", "--reason", "\x1b[2J"}, cli.ExitUsage, "plain text"},

@@ -96,15 +96,15 @@ func (a *outboxAct) run(ctx context.Context) error {
 
 func (a *outboxAct) check() error {
 	a.reason = strings.TrimSpace(a.reason)
-	if a.action == outbox.ActionDiscard && a.reason == "" {
-		return usageErrorf(`give one, for example --reason "test data, never meant to be sent"`, "discard needs --reason")
+	f := a.filter
+	err := missing(a.action, "`surefoot outbox ls` lists rows; a reason is such as \"test data, never meant to be sent\"",
+		required{"--reason", a.action != outbox.ActionDiscard || a.reason != ""},
+		required{"rows (ids, --state, --key or --type)", len(f.IDs) > 0 || f.State != "" || f.Key != "" || f.Type != ""})
+	if err != nil {
+		return err
 	}
 	if len(a.reason) > maxReason || Escape(a.reason, maxReason) != a.reason {
 		return usageErrorf("", "--reason must be at most %d bytes of plain text", maxReason)
-	}
-	f := a.filter
-	if len(f.IDs) == 0 && f.State == "" && f.Key == "" && f.Type == "" {
-		return usageErrorf("see `surefoot outbox ls`", "choose rows by id, --state, --key or --type")
 	}
 	if a.patience < 0 {
 		return usageErrorf("", "--wait must not be negative")

@@ -99,7 +99,7 @@ func (s *session) markStart(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			s.started = true
-			return run(cmd, args)
+			return s.suggest(cmd, run(cmd, args))
 		}
 	}
 	for _, child := range cmd.Commands() {

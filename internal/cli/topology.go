@@ -200,7 +200,7 @@ func topologyVerify(s *session) *cobra.Command {
 				return err
 			}
 			if _, known := spec.Find(queue); queue != "" && !known {
-				return usageErrorf("see topology.queues in surefoot.yaml", "queue %q is not configured", queue)
+				return usageErrorf(near(queue, queueNames(spec), "see topology.queues in surefoot.yaml"), "queue %q is not configured", queue)
 			}
 			return s.verify(cmd.Context(), t, spec, queue)
 		},
@@ -208,6 +208,14 @@ func topologyVerify(s *session) *cobra.Command {
 	cmd.Flags().StringVar(&queue, "queue", "", "only this work `queue`")
 	s.outputFlag(cmd)
 	return cmd
+}
+
+func queueNames(spec topology.Spec) []string {
+	names := make([]string, len(spec.Queues))
+	for i, q := range spec.Queues {
+		names[i] = q.Name
+	}
+	return names
 }
 
 func (s *session) verify(ctx context.Context, t *topology.Topology, spec topology.Spec, only string) error {

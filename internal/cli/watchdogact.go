@@ -21,7 +21,9 @@ type watchdogAct struct {
 	choose  sagaFlags
 	// states are those of --all without --state.
 	states func() []watchdog.State
-	do     func(context.Context, *watchdog.Watchdog, watchdog.Act) ([]watchdog.Acted, error)
+	// needs are what this verb alone cannot do without; nil: nothing.
+	needs func() []required
+	do    func(context.Context, *watchdog.Watchdog, watchdog.Act) ([]watchdog.Acted, error)
 }
 
 // overdue are the states of rows that the next cycles change; open are those and the ones to come.
@@ -40,6 +42,7 @@ func watchdogExtend(s *session) *cobra.Command {
 		"The time counts from the row's limit, from the end of an earlier extension, or from now, whatever is latest. The watched\n"+
 			"table is not touched.")
 	cmd.Flags().DurationVar(&by, "by", 0, "how much more `time`, such as 30m (required)")
+	a.needs = func() []required { return []required{{"--by", by != 0}} }
 	return cmd
 }
 
@@ -139,14 +142,26 @@ func (a *watchdogAct) check(cmd *cobra.Command, keys []string) (watchdog.Filter,
 	switch {
 	case err != nil:
 		return filter, err
-	case a.reason == "":
-		return filter, usageErrorf(`give one, for example --reason "provider is down, ticket 4711"`, "%s needs --reason", a.verb)
-	case a.all == (len(keys) > 0):
+	case a.all && len(keys) > 0:
 		return filter, usageErrorf("see `surefoot watchdog ls`", "choose rows by their keys, or by --all")
 	case !a.all && (cmd.Flags().Changed("state") || cmd.Flags().Changed("soon")):
 		return filter, usageErrorf("add --all, or leave them out", "--state and --soon choose rows only together with --all")
 	}
-	return filter, nil
+	return filter, a.lacking(filter, keys)
+}
+
+// lacking names all that is missing at once, a rule too where there are several.
+func (a *watchdogAct) lacking(filter watchdog.Filter, keys []string) error {
+	c, err := a.session.config(need{database: true})
+	if err != nil {
+		return err
+	}
+	needed := []required{{"keys or --all", a.all || len(keys) > 0}, {"--rule", filter.Rule != "" || len(c.Watchdog.Rules) < 2}}
+	if a.needs != nil {
+		needed = append(needed, a.needs()...)
+	}
+	needed = append(needed, required{"--reason", a.reason != ""})
+	return missing("watchdog "+a.verb, "`surefoot watchdog ls` lists rows and their rules; a reason is such as --reason \"provider is down, ticket 4711\"", needed...)
 }
 
 // onlyRule is the rule of a configuration that has one.

@@ -120,7 +120,7 @@ func (c *workerChecker) configured() (topology.Target, error) {
 	}
 	q, known := config.Topology.Find(c.queue)
 	if !known || q.Target == nil {
-		return topology.Target{}, usageErrorf("", "queue %s has no target in the configuration", c.queue)
+		return topology.Target{}, usageErrorf(near(c.queue, queueNames(config.Topology), ""), "queue %s has no target in the configuration", c.queue)
 	}
 	if c.timeout == 0 {
 		c.timeout = q.HandlerTimeout

@@ -56,7 +56,7 @@ type Options struct {
 	SlowClient time.Duration
 	// Drain is how long requests in hand may go on when Run's context ends; then they are cancelled. Default: 20 s.
 	Drain time.Duration
-	// Logger gets one line for each request that failed, and at debug level for each. Default: none.
+	// Logger gets a line when Run answers, one for each request that failed, and at debug level one for each. Default: none.
 	Logger zerolog.Logger
 	// Metrics are registered here. Default: not at all.
 	Metrics prometheus.Registerer
@@ -127,6 +127,7 @@ func (s *Server) Run(ctx context.Context) error {
 	server := s.server(base)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
+	s.options.Logger.Info().Stringer("addr", listener.Addr()).Msg("http is served")
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve http: %w", err)
