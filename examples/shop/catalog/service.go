@@ -141,10 +141,7 @@ func (s *Service) items(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Service) fresh(ctx context.Context, skus []string) ([]Item, error) {
 	at := time.Now()
-	rows, err := s.pool.Query(ctx, itemsSQL.In(s.schema), skus)
-	if err != nil {
-		return nil, fmt.Errorf("read items: %w", err)
-	}
+	rows, _ := s.pool.Query(ctx, itemsSQL.In(s.schema), skus) // its error is that of the rows
 	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Item])
 	if err != nil {
 		return nil, fmt.Errorf("read items: %w", err)

@@ -110,10 +110,7 @@ func (s *Service) Reservation(ctx context.Context, tx pgx.Tx, ref event.Ref) (Re
 	if err != nil {
 		return r, fmt.Errorf("read reservation: %w", err)
 	}
-	rows, err := tx.Query(ctx, reservedLinesSQL.In(s.schema), ref.OrderID, ref.Tenant)
-	if err != nil {
-		return r, fmt.Errorf("read reservation's lines: %w", err)
-	}
+	rows, _ := tx.Query(ctx, reservedLinesSQL.In(s.schema), ref.OrderID, ref.Tenant) // its error is that of the rows
 	if r.Lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Line]); err != nil {
 		return r, fmt.Errorf("read reservation's lines: %w", err)
 	}

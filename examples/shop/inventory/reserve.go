@@ -80,10 +80,7 @@ func (s *Service) open(ctx context.Context, tx pgx.Tx, ref event.Ref, wanted map
 // missing locks the items and names the first of which there is not enough.
 func (s *Service) missing(ctx context.Context, tx pgx.Tx, wanted map[string]int) (sku, reason string, err error) {
 	skus := slices.Sorted(maps.Keys(wanted))
-	rows, err := tx.Query(ctx, lockStockSQL.In(s.schema), skus)
-	if err != nil {
-		return "", "", fmt.Errorf("lock stock: %w", err)
-	}
+	rows, _ := tx.Query(ctx, lockStockSQL.In(s.schema), skus) // its error is that of the rows
 	type item struct {
 		SKU       string
 		Available int

@@ -82,10 +82,7 @@ func (s *Service) taken(ctx context.Context, db querier, id string) (o taken, er
 	if err != nil {
 		return o, fmt.Errorf("read order: %w", err)
 	}
-	rows, err := db.Query(ctx, wantedSQL.In(s.schema), id)
-	if err != nil {
-		return o, fmt.Errorf("read order's lines: %w", err)
-	}
+	rows, _ := db.Query(ctx, wantedSQL.In(s.schema), id) // its error is that of the rows
 	o.lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[inventory.Line])
 	if err != nil {
 		return o, fmt.Errorf("read order's lines: %w", err)

@@ -107,10 +107,7 @@ func (r *Recovery) Once(ctx context.Context) (Recovered, error) {
 	if _, err := o.Pool.Exec(ctx, sweepSQL.In(schema), o.Grace); err != nil {
 		return Recovered{}, fmt.Errorf("find interrupted orders: %w", err)
 	}
-	rows, err := o.Pool.Query(ctx, claimCasesSQL.In(schema), o.Batch, o.Lease)
-	if err != nil {
-		return Recovered{}, fmt.Errorf("take recovery cases: %w", err)
-	}
+	rows, _ := o.Pool.Query(ctx, claimCasesSQL.In(schema), o.Batch, o.Lease) // its error is that of the rows
 	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claim])
 	if err != nil {
 		return Recovered{}, fmt.Errorf("take recovery cases: %w", err)

@@ -109,20 +109,16 @@ func (a *API) order(w http.ResponseWriter, r *http.Request) error {
 
 // details are the order's lines, its recovery and its calls. One that waits for its recovery says so.
 func (a *API) details(ctx context.Context, tenant string, v *view) error {
-	rows, err := a.options.Pool.Query(ctx, linesSQL.In(a.service.schema), v.OrderID)
+	rows, _ := a.options.Pool.Query(ctx, linesSQL.In(a.service.schema), v.OrderID) // its error is that of the rows
+	lines, err := pgx.CollectRows(rows, pgx.RowToStructByPos[event.Line])
 	if err != nil {
 		return fmt.Errorf("read order's lines: %w", err)
 	}
-	if v.Lines, err = pgx.CollectRows(rows, pgx.RowToStructByPos[event.Line]); err != nil {
-		return fmt.Errorf("read order's lines: %w", err)
-	}
+	v.Lines = lines
 	if v.Trace.Checkout != CheckoutSync {
 		return nil
 	}
-	rows, err = a.options.Pool.Query(ctx, viewCaseSQL.In(a.service.schema), v.OrderID, tenant)
-	if err != nil {
-		return fmt.Errorf("read order's recovery: %w", err)
-	}
+	rows, _ = a.options.Pool.Query(ctx, viewCaseSQL.In(a.service.schema), v.OrderID, tenant) // its error is that of the rows
 	last, err := pgx.CollectOneRow(rows, pgx.RowToAddrOfStructByPos[Case])
 	switch {
 	case err == nil:

@@ -72,10 +72,7 @@ func (d *desk) find(ctx context.Context, db interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }, ref event.Ref,
 ) (Payment, error) {
-	rows, err := db.Query(ctx, paymentSQL.In(d.service.schema), ref.OrderID, ref.Tenant)
-	if err != nil {
-		return Payment{}, fmt.Errorf("read payment: %w", err)
-	}
+	rows, _ := db.Query(ctx, paymentSQL.In(d.service.schema), ref.OrderID, ref.Tenant) // its error is that of the rows
 	p, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (p Payment, err error) {
 		err = row.Scan(&p.OrderID, &p.Status, &p.ChargeID, &p.AmountCents, &p.Currency, &p.Card)
 		return p, err

@@ -85,21 +85,16 @@ func (s *Shop) Account(ctx context.Context, ledger LedgerReader, stock map[strin
 }
 
 func (s *Shop) read(ctx context.Context, tx pgx.Tx, a *Account, stock map[string]int) error {
-	rows, err := tx.Query(ctx, s.named(accountSQL))
-	if err != nil {
-		return err
-	}
-	a.Orders, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o OrderAccount, err error) {
+	rows, _ := tx.Query(ctx, s.named(accountSQL)) // its error is that of the rows
+	orders, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o OrderAccount, err error) {
 		err = row.Scan(&o.ID, &o.Tenant, &o.IdempotencyKey, &o.Status, &o.Reason, &o.TotalCents, &o.Reservation, &o.Payment, &o.Mails)
 		return o, err
 	})
 	if err != nil {
 		return err
 	}
-	rows, err = tx.Query(ctx, s.named(orphansSQL))
-	if err != nil {
-		return err
-	}
+	a.Orders = orders
+	rows, _ = tx.Query(ctx, s.named(orphansSQL)) // its error is that of the rows
 	orphans, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, id := range orphans {
 		a.violated("order %s is known to a service, but not to the orders", id)
@@ -111,13 +106,10 @@ func (s *Shop) read(ctx context.Context, tx pgx.Tx, a *Account, stock map[string
 }
 
 func (s *Shop) readStock(ctx context.Context, tx pgx.Tx, a *Account, stock map[string]int) error {
-	rows, err := tx.Query(ctx, s.named(stockSQL))
-	if err != nil {
-		return err
-	}
+	rows, _ := tx.Query(ctx, s.named(stockSQL)) // its error is that of the rows
 	var sku string
 	var total int
-	_, err = pgx.ForEachRow(rows, []any{&sku, &total}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&sku, &total}, func() error {
 		if seeded, ok := stock[sku]; ok && seeded != total {
 			a.violated("item %s: %d in stock, held and sold together, but %d at the start: stock leaked", sku, total, seeded)
 		}
