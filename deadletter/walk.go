@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -328,9 +329,7 @@ func (w *walker) awaitReturn(ctx context.Context) error {
 		if err != nil || q.Messages >= w.found-w.acked {
 			return err
 		}
-		select {
-		case <-time.After(returnPoll):
-		case <-ctx.Done():
+		if !pause.For(ctx, returnPoll) {
 			return nil // somebody else takes from the queue; nothing of ours is missing
 		}
 	}
