@@ -45,6 +45,8 @@ type Consumer struct {
 	workers    sync.WaitGroup
 	generation atomic.Uint64
 	deliveries atomic.Uint64
+	busy       atomic.Bool   // something is held
+	renewals   chan struct{} // has a value when the subscription may be lost
 
 	backlogInterval time.Duration
 	late            late
@@ -56,12 +58,16 @@ type Consumer struct {
 	moves    context.Context // of all moves
 }
 
-// New checks the options, names every fault, and does no I/O.
+// New checks the options and names every fault. It does not connect.
 func New(o Options) (*Consumer, error) {
 	chosen := o.Concurrency != 0
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, err
+	}
+	vhost, err := rabbit.Vhost(o.URL)
+	if err != nil {
+		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	management, err := newManagement(o)
 	if err != nil {
@@ -85,10 +91,10 @@ func New(o Options) (*Consumer, error) {
 		mover:           newMover(o.connection("consumer-publish", log), h),
 		pauses:          newPauseWatch(o, log, h, m),
 		backlogInterval: backlogInterval,
-		slots:           make(chan struct{}, o.Concurrency), freed: make(chan struct{}, 1), idle: make(chan func()),
+		slots:           make(chan struct{}, o.Concurrency), freed: make(chan struct{}, 1), idle: make(chan func()), renewals: make(chan struct{}, 1),
 		spanName: telemetry.SpanName(telemetry.OpProcess, o.Queue), span: spanOptions(o.Queue),
 	}
-	c.index = newIndexer(c)
+	c.index = newIndexer(c, vhost)
 	return c, nil
 }
 

@@ -35,11 +35,10 @@ type indexer struct {
 	name    string // of the dead-letter queue, without its suffix
 }
 
-func newIndexer(c *Consumer) *indexer {
-	uri, _ := amqp.ParseURI(c.opts.URL) // validate has looked at it
+func newIndexer(c *Consumer, vhost string) *indexer {
 	return &indexer{
 		c: c, store: dlqindex.New(c.opts.Pool, c.opts.Schema), entries: make(chan dlqindex.Entry, indexBacklog),
-		vhost: uri.Vhost, name: strings.TrimSuffix(c.opts.DeadLetters, topology.DLQSuffix),
+		vhost: vhost, name: strings.TrimSuffix(c.opts.DeadLetters, topology.DLQSuffix),
 	}
 }
 

@@ -52,6 +52,7 @@ func (l *loop) run(ctx context.Context) error {
 		paused := l.c.pauses.changed()
 		l.startAll() //nolint:contextcheck // handlers and moves outlive the end of ctx, until the drain is over
 		l.c.metrics.held.Set(float64(len(l.queue.waiting)))
+		l.c.busy.Store(l.holds())
 		if err := l.turn(ctx, paused); err != nil {
 			return err
 		}
@@ -74,11 +75,22 @@ func (l *loop) turn(ctx context.Context, paused <-chan struct{}) error {
 		return l.tidy(ctx)
 	case <-l.timer.C:
 		return l.tick(ctx, time.Now())
+	case <-l.c.renewals:
+		if !l.holds() {
+			l.c.log.Debug().Msg("subscribing anew")
+			return l.resubscribe(ctx, l.in.prefetch)
+		}
 	case <-paused:
 	case <-l.c.freed:
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// holds says whether anything is not settled yet.
+func (l *loop) holds() bool {
+	return len(l.queue.waiting) > 0 || l.queue.running > 0 || l.in.acks.outstanding() > 0 ||
+		slices.ContainsFunc(l.old, func(in *intake) bool { return in.acks.outstanding() > 0 })
 }
 
 func (l *loop) intakes() []*intake { return append(slices.Clip(l.old), l.in) }
@@ -122,6 +134,11 @@ func (l *loop) widen(ctx context.Context) error {
 	if !l.mayWiden(ctx) {
 		return nil
 	}
+	return l.resubscribe(ctx, l.c.opts.Prefetch)
+}
+
+// resubscribe lets another subscription take the place of the present one, whose messages can still be settled; with lanes they go back.
+func (l *loop) resubscribe(ctx context.Context, prefetch int) error {
 	if l.c.opts.Ordering == OrderLanes {
 		if err := l.closeInOrder(ctx); err != nil {
 			return err
@@ -132,7 +149,7 @@ func (l *loop) widen(ctx context.Context) error {
 		}
 		l.old = append(l.old, l.in)
 	}
-	if err := l.subscribe(ctx, l.c.opts.Prefetch); err != nil {
+	if err := l.subscribe(ctx, prefetch); err != nil {
 		return err
 	}
 	return l.tidy(ctx)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,6 +39,21 @@ func TestABacklogWithoutDeliveriesIsReported(t *testing.T) {
 	require.NoError(t, w.ch.Cancel("idler", false))
 	w.awaitEffects(2)
 	ready.await(t, "")
+}
+
+// RabbitMQ 3.10 tells nothing to the consumers of a quorum queue that is deleted and declared again at once.
+func TestAQueueThatWasReplacedIsConsumed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldOptions{})
+	w.startWith(w.options(nil), func(c *consumer.Consumer) { consumer.SetBacklogInterval(c, 50*time.Millisecond) })
+	w.publish("m1")
+	w.awaitEffects(1)
+	for n := range 3 {
+		w.vhost.API(t, http.MethodDelete, "/api/queues/"+url.PathEscape(w.vhost.Vhost)+"/q", nil, nil)
+		w.declare(worldOptions{})
+		w.publish(fmt.Sprint("n", n))
+		w.awaitEffects(2 + n)
+	}
 }
 
 func TestMetricsHaveBoundedLabels(t *testing.T) {

@@ -57,7 +57,8 @@ type Options struct {
 	// BatchWait is how long the first message of a batch waits for others, at most 1 min. It does not wait when none can
 	// come, because Prefetch are held. Default: 5 ms.
 	BatchWait time.Duration
-	// URL of the broker, amqp:// or amqps://. Two connections are made: one consumes, one publishes. Required.
+	// URL of the broker, amqp:// or amqps://, or file:///path of a file that holds it and is read for each connection. Two connections are made: one
+	// consumes, one publishes. Required.
 	URL string
 	// Pool of the database that holds the inbox; the caller closes it after Run. It must offer at least Concurrency
 	// connections, when that is set. Required.
@@ -107,7 +108,7 @@ type Options struct {
 	// Solo is shared by all consumers of a process, so that a message suspected of killing it runs alone in it.
 	// Default: one of this consumer's own.
 	Solo *Solo
-	// TLS for amqps URLs. Default: from the URL's parameters.
+	// TLS for amqps URLs. Default: from the URL's parameters cacertfile, certfile, keyfile and server_name_indication.
 	TLS *tls.Config
 	// Host and Version name this process in connections and failure records. Default: "unknown" and "dev".
 	Host, Version string

@@ -13,7 +13,7 @@ import (
 // FromConfig returns the options of a queue from the configuration that the command surefoot reads, so that retry delays
 // and limits are written once: the file at path with the SUREFOOT_* variables over it, as strictly; every fault is in the
 // error. An empty path is SUREFOOT_CONFIG, else surefoot.yaml in the working directory. Handler, Pool, Logger and the
-// rest are the caller's to set; the configuration gives the queue's own options, URL, ManagementURL, TLS, Schema and
+// rest are the caller's to set; the configuration gives the queue's own options, URL, ManagementURL, Schema and
 // InboxRetention.
 func FromConfig(path, queue string) (Options, error) {
 	c, err := config.Load(config.Sources{Path: path, Environ: os.Environ(), ReadFile: os.ReadFile})
@@ -25,7 +25,7 @@ func FromConfig(path, queue string) (Options, error) {
 			continue
 		}
 		o := FromSpec(q)
-		o.URL, o.ManagementURL, o.TLS = c.AMQP.URL.Reveal(), c.AMQP.ManagementURL.Reveal(), c.AMQP.TLS()
+		o.URL, o.ManagementURL = c.AMQP.Source.Reveal(), c.AMQP.ManagementSource.Reveal()
 		o.Schema, o.InboxRetention = c.Database.Schema, c.Inbox.Retention
 		return o, nil
 	}

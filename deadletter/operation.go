@@ -198,11 +198,8 @@ func (d *DeadLetters) connected(ctx context.Context, n names, c claim, work func
 // lockName tells queues of one name in different vhosts apart.
 func (d *DeadLetters) lockName(dlq string) string { return d.vhost() + " " + dlq }
 
-// vhost is that of the broker's URL, which New has checked.
-func (d *DeadLetters) vhost() string {
-	uri, _ := amqp.ParseURI(d.opts.AMQPURL)
-	return uri.Vhost
-}
+// vhost is that of the broker's URL.
+func (d *DeadLetters) vhost() string { return d.home }
 
 func (o *operation) run(ctx context.Context) error {
 	found, err := inspect(ctx, o.conn, o.names.dlq)

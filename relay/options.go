@@ -39,9 +39,9 @@ type Options struct {
 	ListenURL string
 	// Schema that `surefoot migrate up` made. Default: "surefoot".
 	Schema string
-	// AMQPURL of the broker. Required.
+	// AMQPURL of the broker, or file:///path of a file that holds it and is read for each connection. Required.
 	AMQPURL string
-	// TLS is used for amqps URLs. Default: from the URL's parameters.
+	// TLS is used for amqps URLs. Default: from the URL's parameters cacertfile, certfile, keyfile and server_name_indication.
 	TLS *tls.Config
 	// Exchange for rows that name none. Default: "", the broker's default exchange: such a row goes straight into the
 	// queue that is called like its routing key. `surefoot relay run` refuses to start without one.

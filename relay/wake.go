@@ -86,7 +86,7 @@ func (d *doorbell) run(ctx context.Context) {
 // hear listens first and then has the relay look: what was enqueued in between did not ring.
 func (d *doorbell) hear(ctx context.Context) error {
 	dialCtx, cancel := context.WithTimeout(ctx, bellCheck)
-	conn, err := pgx.Connect(dialCtx, d.url)
+	conn, err := pg.Connect(dialCtx, d.url)
 	cancel()
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ var ErrConflicts = errors.New("topology: something exists with other properties,
 type Options struct {
 	// Spec is what is wanted. Required.
 	Spec Spec
-	// URL of the broker, with the vhost. Required.
+	// URL of the broker, with the vhost, or file:///path of a file that holds it. Required.
 	URL string
 	// ManagementURL of the broker. Default: URL's host and credentials at port 15672, 15671 with https for amqps.
 	ManagementURL string

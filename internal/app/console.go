@@ -38,8 +38,8 @@ func consoleRole() Role {
 // looked at, not run.
 func ConsoleOptions(c *config.Config, pool *pgxpool.Pool, logger zerolog.Logger, host, version string) (console.Options, error) {
 	o := console.Options{
-		Listen: c.Console.Listen, Pool: pool, Schema: c.Database.Schema, AMQPURL: c.AMQP.URL.Reveal(), ManagementURL: c.AMQP.ManagementURL.Reveal(),
-		TLS: c.AMQP.TLS(), Topology: c.Topology, TraceLink: c.Tracing.Link, Logger: logger, Host: host, Version: version,
+		Listen: c.Console.Listen, Pool: pool, Schema: c.Database.Schema, AMQPURL: c.AMQP.Source.Reveal(), ManagementURL: c.AMQP.ManagementSource.Reveal(),
+		Topology: c.Topology, TraceLink: c.Tracing.Link, Logger: logger, Host: host, Version: version,
 	}
 	if len(c.Watchdog.Rules) > 0 {
 		options := WatchdogOptions(c)

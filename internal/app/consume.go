@@ -65,7 +65,7 @@ func newConsumer(d Deps, q topology.Queue, w *workers, solo *consumer.Solo, read
 	if err := w.attach(&o, q, pool); err != nil {
 		return nil, err
 	}
-	o.Pool, o.Schema, o.URL, o.TLS, o.ManagementURL = pool, d.Schema, d.AMQPURL, d.TLS, d.ManagementURL
+	o.Pool, o.Schema, o.URL, o.ManagementURL = pool, d.Schema, d.AMQPURL, d.ManagementURL
 	o.InboxRetention, o.Drain, o.Solo = d.Config.Inbox.Retention, d.Drain, solo
 	o.Host, o.Version, o.Logger, o.Metrics, o.Ready = d.Host, d.Version, d.Logger, d.Registerer, ready
 	return consumer.New(o)

@@ -18,7 +18,7 @@ func deadLettersRole() Role {
 				return nil, err
 			}
 			letters, err := deadletter.New(deadletter.Options{
-				Pool: pool, Schema: d.Schema, AMQPURL: d.AMQPURL, ManagementURL: d.ManagementURL, TLS: d.TLS,
+				Pool: pool, Schema: d.Schema, AMQPURL: d.AMQPURL, ManagementURL: d.ManagementURL,
 				Queues: DeadLetterQueues(d.Config), Logger: d.Logger, Host: d.Host, Version: d.Version,
 			})
 			if err != nil {

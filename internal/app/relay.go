@@ -32,11 +32,11 @@ func relayRole() Role {
 				return nil, err
 			}
 			return relay.New(relay.Options{
-				Pool: pool, ListenURL: c.ListenURL.Reveal(), Schema: d.Schema, AMQPURL: d.AMQPURL, Exchange: exchange,
+				Pool: pool, ListenURL: c.ListenSource.Reveal(), Schema: d.Schema, AMQPURL: d.AMQPURL, Exchange: exchange,
 				Name: d.Host, Version: d.Version, Shards: c.Shards, Connections: c.Connections, Window: c.Window,
 				WindowBytes: int(c.WindowBytes), Lease: c.Lease, ConfirmTimeout: c.ConfirmTimeout, Attempts: c.Attempts,
 				Backoff: c.Backoff, OnPoison: relay.OnPoison(c.OnPoison), PollMin: c.PollMin, PollMax: c.PollMax,
-				Drain: min(d.Drain, maxRelayDrain), TLS: d.TLS, Logger: d.Logger, Registerer: d.Registerer, Ready: d.Ready,
+				Drain: min(d.Drain, maxRelayDrain), Logger: d.Logger, Registerer: d.Registerer, Ready: d.Ready,
 			})
 		},
 	}

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,12 +52,10 @@ type Deps struct {
 	Pool func(name string) (*pgxpool.Pool, error)
 	// Schema holds Surefoot's tables.
 	Schema string
-	// AMQPURL is the broker's URL, password included.
+	// AMQPURL is the broker's URL, with what it takes to connect: password and files for TLS. It may be the name of a file that holds it.
 	AMQPURL string
-	// ManagementURL is the management plugin's URL, password included.
+	// ManagementURL is the management plugin's URL, or the name of the file that holds it.
 	ManagementURL string
-	// TLS trusts the configured authorities; nil is the system's.
-	TLS *tls.Config
 	// Host and Version name this process in connections and failure records.
 	Host, Version string
 	// ConsoleListening is called with the console's address once it answers.

@@ -168,7 +168,7 @@ func (a *application) close(ctx context.Context) error {
 // openPool opens a role's pool and closes it after the roles have stopped.
 func (a *application) openPool(ctx context.Context, name string) (*pgxpool.Pool, error) {
 	pool, err := pg.Open(context.WithoutCancel(ctx), pg.Options{
-		URL:              a.config.Database.URL.Reveal(),
+		URL:              a.config.Database.Source.Reveal(),
 		Name:             fmt.Sprintf("surefoot %s %s", name, a.opts.Host),
 		MaxConns:         int32(a.config.Database.MaxConns),
 		ConnectTimeout:   a.config.Database.ConnectTimeout,

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
@@ -80,17 +79,25 @@ func quote(value string) string {
 }
 
 func (d *Database) check(r *reader) {
-	if d.URL != "" {
-		if _, err := pgconn.ParseConfig(d.URL.Reveal()); err != nil || d.URL.ambiguous() {
-			r.wrong("database.url", "is no usable URL (not shown: it may hold a password); write postgres://user:password@host:5432/database and percent-encode reserved characters")
-		}
-	}
+	checkDatabaseURL(r, "database.url", d.URL)
 	if d.Schema == "" || pg.CheckSchema(d.Schema) != nil {
 		r.wrong("database.schema", "is %s, but must be 1 to 40 lower-case letters, digits and underscores, not starting with a digit", quote(d.Schema))
 	}
 	within(r, "database.max_conns", d.MaxConns, 1, 1000)
 	within(r, "database.connect_timeout", d.ConnectTimeout, 100*time.Millisecond, 5*time.Minute)
 	within(r, "database.statement_timeout", d.StatementTimeout, 100*time.Millisecond, time.Hour)
+}
+
+func checkDatabaseURL(r *reader, key string, u URL) {
+	if u == "" {
+		return
+	}
+	err := pg.CheckURL(u.Reveal())
+	if files, ok := errors.AsType[*pg.FilesError](err); ok {
+		r.wrong(key, "names files for TLS that cannot be used: %s", files.Problem)
+	} else if err != nil || u.ambiguous() {
+		r.wrong(key, "is no usable URL (not shown: it may hold a password); write postgres://user:password@host:5432/database and percent-encode reserved characters")
+	}
 }
 
 func (a *AMQP) check(r *reader) {
@@ -140,11 +147,7 @@ func (c *Relay) check(r *reader) {
 	if len(c.Exchange) > 255 {
 		r.wrong("relay.exchange", "has %d bytes, but an exchange's name has at most 255", len(c.Exchange))
 	}
-	if c.ListenURL != "" {
-		if _, err := pgconn.ParseConfig(c.ListenURL.Reveal()); err != nil || c.ListenURL.ambiguous() {
-			r.wrong("relay.listen_url", "is no usable URL (not shown: it may hold a password); write postgres://user:password@host:5432/database and percent-encode reserved characters")
-		}
-	}
+	checkDatabaseURL(r, "relay.listen_url", c.ListenURL)
 	within(r, "relay.lease", c.Lease, time.Second, 10*time.Minute)
 	within(r, "relay.window", c.Window, 1, 50_000)
 	within(r, "relay.window_bytes", c.WindowBytes, 64<<10, 4<<30)

@@ -1,7 +1,7 @@
 package config
 
 import (
-	"crypto/x509"
+	"crypto/tls"
 	"time"
 
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -31,8 +31,15 @@ type Config struct {
 type Database struct {
 	// URL is a postgres:// URL or a keyword/value string. Default: DATABASE_URL.
 	URL URL `yaml:"url"`
-	// URLFile is a file that holds the URL. Default: none.
+	// URLFile is a file that holds the URL; it is read again for each connection. Default: none.
 	URLFile string `yaml:"url_file"`
+	// CAFile is a PEM file of the authorities trusted for TLS, read again for each connection, as the two others are. Default: the URL's sslrootcert,
+	// else the system's.
+	CAFile string `yaml:"ca_file"`
+	// CertFile is a PEM file of the certificate shown to the server. Default: the URL's sslcert, else none.
+	CertFile string `yaml:"cert_file"`
+	// KeyFile is its key. Default: the URL's sslkey.
+	KeyFile string `yaml:"key_file"`
 	// Schema holds Surefoot's tables. Default surefoot.
 	Schema string `yaml:"schema" env:"SUREFOOT_SCHEMA"`
 	// MaxConns is the most connections of each role's pool. Default 10.
@@ -41,24 +48,38 @@ type Database struct {
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// StatementTimeout limits every statement, on the server. Default 30s.
 	StatementTimeout time.Duration `yaml:"statement_timeout"`
+
+	// Source is what a long-running program connects with: URL, or the name of the file that holds it. See package urlfile.
+	Source URL `yaml:"-"`
 }
 
 // AMQP says where RabbitMQ is.
 type AMQP struct {
 	// URL is an amqp:// or amqps:// URL; hosts of a cluster are separated by commas. Default: AMQP_URL.
 	URL URL `yaml:"url"`
-	// URLFile is a file that holds the URL. Default: none.
+	// URLFile is a file that holds the URL; it is read again for each connection. Default: none.
 	URLFile string `yaml:"url_file"`
 	// ManagementURL is the management plugin's http:// or https:// URL. Default: MANAGEMENT_URL, else the
 	// (first) host of URL at port 15672 (15671 and https for amqps). Without a user in it, it gets that of URL.
 	ManagementURL URL `yaml:"management_url" env:"SUREFOOT_MANAGEMENT_URL"`
-	// ManagementURLFile is a file that holds ManagementURL. Default: none.
+	// ManagementURLFile is a file that holds ManagementURL; it is read again for each request. Default: none.
 	ManagementURLFile string `yaml:"management_url_file" env:"SUREFOOT_MANAGEMENT_URL_FILE"`
-	// CAFile is a PEM file of the authorities trusted for amqps and https. Default: the system's.
+	// CAFile is a PEM file of the authorities trusted for amqps and https, read again for each connection, as the two others are. Default: the URL's
+	// cacertfile, else the system's.
 	CAFile string `yaml:"ca_file"`
+	// CertFile is a PEM file of the certificate shown to the broker. Default: the URL's certfile, else none.
+	CertFile string `yaml:"cert_file"`
+	// KeyFile is its key. Default: the URL's keyfile.
+	KeyFile string `yaml:"key_file"`
+	// ServerName is the name expected in the broker's certificate. Default: the URL's server_name_indication, else its host.
+	ServerName string `yaml:"server_name"`
 
-	// roots is what CAFile holds.
-	roots *x509.CertPool
+	// Source and ManagementSource are what a long-running program connects with: the URLs, or the names of the files that hold them. See package
+	// urlfile. A ManagementURL without a user has none here: it is that of Source.
+	Source, ManagementSource URL `yaml:"-"`
+
+	// trust is what the files held as they were checked.
+	trust *tls.Config
 }
 
 // HTTP says where the probes and metrics are served.
@@ -98,8 +119,10 @@ type Relay struct {
 	// ListenURL reaches the database directly, not through a pooler, to be woken by NOTIFY. Default: none,
 	// rows wait up to poll_max.
 	ListenURL URL `yaml:"listen_url"`
-	// ListenURLFile is a file that holds ListenURL. Default: none.
+	// ListenURLFile is a file that holds ListenURL; it is read again for each connection. Default: none.
 	ListenURLFile string `yaml:"listen_url_file"`
+	// ListenSource is what the relay connects with: ListenURL, or the name of the file that holds it.
+	ListenSource URL `yaml:"-"`
 	// Lease is how long a silent owner keeps a shard; renewed at a third. Default 10s.
 	Lease time.Duration `yaml:"lease"`
 	// Window is the most unconfirmed messages per shard. Default 1000.

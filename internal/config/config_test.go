@@ -107,6 +107,7 @@ func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {
 		require.True(t, contains(documented, strings.Split(key, ".")), "%s is not in docs/surefoot.yaml", key)
 	}
 	got.Database.URL, got.AMQP.URL, got.AMQP.ManagementURL = "", "", ""
+	got.Database.Source, got.AMQP.Source, got.AMQP.ManagementSource = "", "", ""
 	got.Watchdog.Rules, got.Reconcile.Rules, got.Topology = nil, nil, topology.Spec{}
 	got.Dependencies = nil
 	want := config.Default()
@@ -136,7 +137,7 @@ func keys(of reflect.Type, path string) []string {
 	var found []string
 	for field := range of.Fields() {
 		name := field.Tag.Get("yaml")
-		if name == "" {
+		if name == "" || name == "-" {
 			continue
 		}
 		at := strings.TrimPrefix(path+"."+name, ".")

@@ -47,8 +47,8 @@ func Load(src Sources) (*Config, error) {
 	r.layer(&config, func() { r.readEnv(environ, &config) })
 	r.layer(&config, func() { r.readFlags(src.Flags, &config) })
 	r.resolveSecrets(src, environ, &config)
-	r.readAuthorities(src, &config.AMQP)
 	config.check(r)
+	r.secure(src, &config)
 	if len(r.faults) > 0 {
 		return nil, r.faults
 	}

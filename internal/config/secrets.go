@@ -6,10 +6,9 @@ import (
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-)
 
-// maxSecret bounds a file that holds a URL.
-const maxSecret = 64 << 10
+	"github.com/surefoot-mq/surefoot/internal/urlfile"
+)
 
 // secret is a URL that can also be named by a file.
 type secret struct {
@@ -63,7 +62,6 @@ func (r *reader) resolveSecrets(src Sources, environ map[string]string, config *
 	if src.AMQP && config.AMQP.URL == "" && !r.failed("amqp.url") {
 		r.missing("amqp.url", "SUREFOOT_AMQP_URL", "amqp://user:password@host:5672/vhost")
 	}
-	config.AMQP.ManagementURL = managementOf(config.AMQP.URL, config.AMQP.ManagementURL)
 }
 
 func (r *reader) missing(key, variable, example string) {
@@ -100,9 +98,9 @@ func (r *reader) readSecret(src Sources, secret secret) {
 		r.wrong(key, "cannot be read: %s", err)
 		return
 	}
-	text := strings.TrimSpace(string(data))
-	if text == "" || len(data) > maxSecret {
-		r.wrong(key, "must hold one URL and nothing else")
+	text, err := urlfile.Text(data)
+	if err != nil {
+		r.wrong(key, "%s", err)
 		return
 	}
 	*secret.url = URL(text)
@@ -111,11 +109,11 @@ func (r *reader) readSecret(src Sources, secret secret) {
 
 // managementOf completes the management plugin's URL from the broker's: without one, the same host (the first of several) at the
 // plugin's usual port, encrypted when AMQP is; without credentials in it, the same credentials. It is "" when
-// there is neither.
-func managementOf(broker, given URL) URL {
+// there is neither. The second is without credentials that are not its own.
+func managementOf(broker, given URL) (whole, source URL) {
 	uri, err := amqp.ParseURI(broker.Reveal())
 	if broker == "" || err != nil {
-		return given
+		return given, given
 	}
 	host := uri.Host
 	if first, _, several := strings.Cut(host, ","); several {
@@ -127,11 +125,12 @@ func managementOf(broker, given URL) URL {
 	}
 	if given != "" {
 		if management, err = url.Parse(given.Reveal()); err != nil {
-			return given
+			return given, given
 		}
 	}
+	source = URL(management.String())
 	if management.User == nil {
 		management.User = url.UserPassword(uri.Username, uri.Password)
 	}
-	return URL(management.String())
+	return URL(management.String()), source
 }

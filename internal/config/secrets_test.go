@@ -65,7 +65,7 @@ func TestSecretFaults(t *testing.T) {
 		},
 		"no certificate": {
 			[]string{"SUREFOOT_AMQP_URL=amqps://h", "SUREFOOT_AMQP_CA_FILE=empty"},
-			"SUREFOOT_AMQP_CA_FILE: amqp.ca_file: holds no certificate in PEM form",
+			"SUREFOOT_AMQP_CA_FILE: amqp.ca_file: empty holds no certificate in PEM form",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

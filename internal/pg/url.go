@@ -47,6 +47,17 @@ func parse(raw string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
+// CheckURL reports whether a URL, or the file that it names, can be used, with the files for TLS in it. Its errors show nothing of a password.
+func CheckURL(url string) error {
+	_, err := parse(url)
+	return err
+}
+
+// FilesError says of the files for TLS that a URL names (sslrootcert, sslcert, sslkey) which cannot be used, and why.
+type FilesError struct{ Problem string }
+
+func (e *FilesError) Error() string { return "files for TLS that the database URL names: " + e.Problem }
+
 // parseError keeps the reason and drops the text of the URL, which may hold a password that the driver
 // failed to recognise as one.
 func parseError(err error) error {
@@ -55,7 +66,7 @@ func parseError(err error) error {
 		switch {
 		case inner == nil || inner.Error() == "":
 		case aboutFiles(inner):
-			return fmt.Errorf("files for TLS that the database URL names: %w", inner)
+			return &FilesError{Problem: inner.Error()}
 		default:
 			return errors.New("database URL cannot be parsed; expected postgres://user:password@host:port/database?options")
 		}
