@@ -50,7 +50,7 @@ broker_launch() {
     >>"$stack/broker-start.log" 2>&1 </dev/null 9>&- &
   pid=$!
   until broker_ready; do
-    [[ -n $(command_of "$pid") ]] || return 1
+    alive "$pid" || return 1
     ((SECONDS < until)) || die "the broker was not ready after three minutes; see scripts/stack logs broker"
     sleep 0.2
   done

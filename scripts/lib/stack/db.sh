@@ -49,7 +49,7 @@ db_launch() {
   # A live process that is not ours under the old number would keep PostgreSQL from starting.
   local old
   old=$(head -n 1 "$data/db/cluster/postmaster.pid" 2>/dev/null || true)
-  if [[ -n $old && -n $(command_of "$old") ]]; then as db rm -f "$data/db/cluster/postmaster.pid"; fi
+  if [[ -n $old ]] && alive "$old"; then as db rm -f "$data/db/cluster/postmaster.pid"; fi
   as db "$bin/pg_ctl" -D "$data/db/cluster" -l "$data/db/log" -w -t 120 start </dev/null >/dev/null 2>&1 9>&-
 }
 

@@ -146,6 +146,19 @@ command_of() {
   fi
 }
 
+# alive PID: whether there is such a process. Its command line does not tell: that is empty for a moment of each exec.
+# A dead process that nobody has waited for is gone.
+alive() {
+  local line
+  if [[ -r /proc/self/stat ]]; then
+    { IFS= read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+    line=${line##*) } # the name before it may hold anything
+    [[ $line != [ZX]* ]]
+  else
+    line=$(ps -o stat= -p "$1" 2>/dev/null) && [[ $line != Z* ]]
+  fi
+}
+
 # A pid counts only when the process is ours by its command line: after a reboot it may be anybody.
 db_pid() {
   local pid
@@ -170,7 +183,7 @@ await_gone() {
   local until=$((SECONDS + $1)) pid
   shift
   for pid; do
-    while [[ -n $(command_of "$pid") ]]; do
+    while alive "$pid"; do
       ((SECONDS < until)) || return 1
       sleep 0.1
     done
