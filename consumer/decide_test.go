@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -120,9 +121,9 @@ func TestGuardKeepsThePanicsStack(t *testing.T) {
 func TestKeysOfMessages(t *testing.T) {
 	t.Parallel()
 	id := message.NewID()
-	require.Equal(t, id, keyOf(id).String())
-	require.NotEqual(t, keyOf("a"), keyOf("b"))
-	require.NotEqual(t, id, keyOf("{"+id+"}").String(), "only the canonical form stands for itself")
+	require.Equal(t, id, pg.InboxKey(id).String())
+	require.NotEqual(t, pg.InboxKey("a"), pg.InboxKey("b"))
+	require.NotEqual(t, id, pg.InboxKey("{"+id+"}").String(), "only the canonical form stands for itself")
 }
 
 func TestSoloExcludes(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -24,7 +25,7 @@ func TestKeysAreTheSameInSQL(t *testing.T) {
 		).Draw(t, "id")
 		var key string
 		require.NoError(t, db.Pool.QueryRow(context.Background(), `SELECT `+db.Schema+`.inbox_key($1)::text`, id).Scan(&key))
-		require.Equal(t, key, keyOf(id).String(), "%q", id)
+		require.Equal(t, key, pg.InboxKey(id).String(), "%q", id)
 	})
 }
 
@@ -58,7 +59,7 @@ func TestATransactionLeavesAllOrNothing(t *testing.T) {
 	db := testkit.Database(t)
 	b := newInbox(db.Pool, db.Schema)
 	require.NoError(t, b.register(t.Context(), Options{Name: "c", Queue: "q", InboxRetention: time.Hour}))
-	key := keyOf("m1")
+	key := pg.InboxKey("m1")
 	ran := 0
 	handle := func(tx pgx.Tx) error { ran++; return nil }
 	require.Error(t, b.inTx(t.Context(), &key, func(pgx.Tx) error { return context.Canceled }))
@@ -69,7 +70,7 @@ func TestATransactionLeavesAllOrNothing(t *testing.T) {
 	require.Equal(t, 1, ran)
 	require.Equal(t, int32(1), db.Pool.Stat().TotalConns())
 
-	other := keyOf("m2")
+	other := pg.InboxKey("m2")
 	require.ErrorContains(t, b.inTx(t.Context(), &other, func(tx pgx.Tx) error {
 		_, _ = tx.Exec(t.Context(), `SELECT 1/0`)
 		return misuse(tx)
@@ -86,7 +87,7 @@ func TestMarksCountRunsThatNeverEnded(t *testing.T) {
 	db := testkit.Database(t)
 	b := newInbox(db.Pool, db.Schema)
 	require.NoError(t, b.register(t.Context(), Options{Name: "c", Queue: "q", InboxRetention: time.Hour}))
-	key := keyOf("m1")
+	key := pg.InboxKey("m1")
 	mark := func(lap string) int {
 		crashes, err := b.mark(t.Context(), key, lap)
 		require.NoError(t, err)
@@ -121,7 +122,7 @@ func TestStatementsThatDoNotStayPreparedCostNothing(t *testing.T) {
 	b := newInbox(pool, db.Schema)
 	require.NoError(t, b.register(t.Context(), Options{Name: "c", Queue: "q", InboxRetention: time.Hour}))
 	for _, id := range []string{"a", "b", "c"} {
-		key := keyOf(id)
+		key := pg.InboxKey(id)
 		require.NoError(t, b.inTx(t.Context(), &key, func(pgx.Tx) error { return nil }), id)
 		require.ErrorIs(t, b.inTx(t.Context(), &key, func(pgx.Tx) error { return nil }), errDuplicate, id)
 	}

@@ -8,6 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
@@ -50,7 +51,7 @@ func newJob(from *intake, d *amqp.Delivery) *job {
 	j := &job{from: from, delivery: d, msg: message.FromDelivery(d), suspect: isSuspect(d), received: time.Now(), early: notBefore(d.Headers)}
 	switch {
 	case j.msg.ID != "":
-		j.key = keyOf(j.msg.ID)
+		j.key = pg.InboxKey(j.msg.ID)
 	case j.suspect: // the only use of a key without an id
 		j.key = bodyKey(j.msg)
 	}

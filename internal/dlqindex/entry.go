@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -87,25 +88,16 @@ func storableTime(t time.Time) time.Time {
 // retries and redrives keep of it.
 func Key(l Letter) uuid.UUID {
 	if l.ID != "" {
-		return keyOf(l.ID)
+		return pg.InboxKey(l.ID)
 	}
 	sum := sha256.Sum256(l.Body)
 	var at [8]byte
 	if !l.Timestamp.IsZero() {
 		binary.BigEndian.PutUint64(at[:], uint64(l.Timestamp.Unix()))
 	}
-	return keyOf(strings.Join([]string{
+	return pg.InboxKey(strings.Join([]string{
 		"dead letter without id", l.Type, l.Source, l.CorrelationID, message.Text(l.Headers, message.HeaderKey), string(at[:]), string(sum[:]),
 	}, "\x00"))
-}
-
-// keyOf is the SQL function inbox_key: a canonical UUID as it is, of anything else the head of its SHA-256.
-func keyOf(id string) uuid.UUID {
-	if parsed, err := uuid.Parse(id); err == nil && parsed.String() == id {
-		return parsed
-	}
-	sum := sha256.Sum256([]byte(id))
-	return uuid.UUID(sum[:16])
 }
 
 // merge makes one entry of each message: copies add up, and the one that died last speaks for all.

@@ -1,6 +1,8 @@
 package pg
 
 import (
+	"crypto/sha256"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -21,4 +23,13 @@ func NullUUIDs(ids []uuid.NullUUID) []pgtype.UUID {
 		out[i] = pgtype.UUID{Bytes: id.UUID, Valid: id.Valid}
 	}
 	return out
+}
+
+// InboxKey is the SQL function inbox_key of a message id: a canonical UUID as it is, of anything else the head of its SHA-256.
+func InboxKey(id string) uuid.UUID {
+	if parsed, err := uuid.Parse(id); err == nil && parsed.String() == id {
+		return parsed
+	}
+	sum := sha256.Sum256([]byte(id))
+	return uuid.UUID(sum[:16])
 }
