@@ -36,7 +36,7 @@ const (
 
 // clean removes aged rows until ctx ends.
 func (c *Consumer) clean(ctx context.Context) {
-	for pause.For(ctx, jitter(cleanInterval)) {
+	for pause.For(ctx, pause.Jitter(cleanInterval)) {
 		if err := c.cleanOnce(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn().Err(err).Msg("inbox not cleaned, trying again later")
 		}

@@ -154,7 +154,7 @@ func (c *Consumer) register(ctx context.Context) bool {
 			return true
 		}
 		c.log.Warn().Err(err).Msg("inbox not usable yet, trying again")
-		if !pause.For(ctx, jitter(wait)) {
+		if !pause.For(ctx, pause.Jitter(wait)) {
 			return false
 		}
 	}

@@ -102,7 +102,7 @@ func (x *indexer) writeOn(ctx context.Context, batch []dlqindex.Entry) {
 			return
 		}
 		x.c.log.Warn().Err(err).Int("letters", len(batch)).Msg("dead letters not indexed yet, trying again; they are in their queue")
-		pause.For(ctx, jitter(wait))
+		pause.For(ctx, pause.Jitter(wait))
 	}
 }
 

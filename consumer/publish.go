@@ -102,7 +102,7 @@ func (m *mover) move(ctx context.Context, queue string, msg amqp.Publishing) err
 		}
 		m.health.set(part, fmt.Errorf("messages cannot be moved to %s, they stay in their queue: %w", queue, err))
 		m.opts.Logger.Warn().Err(err).Str("target", queue).Msg("message not moved yet, trying again")
-		if !pause.For(ctx, jitter(wait)) {
+		if !pause.For(ctx, pause.Jitter(wait)) {
 			return err
 		}
 	}

@@ -68,7 +68,7 @@ func (c *Consumer) tries(ctx context.Context, j *job) error {
 			return err
 		}
 		c.log.Warn().EmbedObject(j).Int("try", try).Str(telemetry.FieldSQLState, resilience.SQLStateOf(err)).Msg("database retry")
-		if !pause.For(ctx, jitter(databaseWait<<(try-1))) {
+		if !pause.For(ctx, pause.Jitter(databaseWait<<(try-1))) {
 			return err
 		}
 	}

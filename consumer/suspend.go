@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -37,7 +38,7 @@ func (s *suspension) begin(out outcome, now time.Time) {
 	if !s.active {
 		s.wait = suspendMin
 	}
-	wait := jitter(s.wait)
+	wait := pause.Jitter(s.wait)
 	if out.delay > 0 {
 		wait = min(out.delay, suspendMax)
 	}

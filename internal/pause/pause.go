@@ -3,6 +3,7 @@ package pause
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -17,3 +18,6 @@ func For(ctx context.Context, d time.Duration) bool {
 		return ctx.Err() == nil
 	}
 }
+
+// Jitter spreads d over half to one and a half of it, so that many do not come at once.
+func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) } //nolint:gosec // spreads load

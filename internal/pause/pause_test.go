@@ -25,3 +25,13 @@ func TestFor(t *testing.T) {
 		require.False(t, pause.For(ctx, 0), "a dead context never reads as alive")
 	})
 }
+
+func TestJitter(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, pause.Jitter(0))
+	for range 1000 {
+		d := pause.Jitter(time.Second)
+		require.GreaterOrEqual(t, d, time.Second/2)
+		require.LessOrEqual(t, d, 3*time.Second/2)
+	}
+}

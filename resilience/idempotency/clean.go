@@ -3,7 +3,6 @@ package idempotency
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
@@ -40,7 +39,7 @@ func (s *Store) Run(ctx context.Context) error {
 		if err := s.clean(ctx, cleanBatch); err != nil && ctx.Err() == nil {
 			s.options.Logger.Warn().Err(err).Msg("idempotency keys not cleaned, trying again later")
 		}
-		if !pause.For(ctx, cleanInterval/2+rand.N(cleanInterval)) {
+		if !pause.For(ctx, pause.Jitter(cleanInterval)) {
 			return nil
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -120,8 +119,7 @@ func (s *Store) again(ctx context.Context, in *request, try func(*pgxpool.Conn) 
 		if err == nil {
 			return out, nil
 		}
-		wait := firstPause << (n - 1)
-		if n < tries && (again || in.unknown != nil) && pause.For(ctx, wait/2+rand.N(wait)) {
+		if n < tries && (again || in.unknown != nil) && pause.For(ctx, pause.Jitter(firstPause<<(n-1))) {
 			continue
 		}
 		if in.unknown != nil {
