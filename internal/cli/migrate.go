@@ -14,6 +14,7 @@ func migrateCommand(s *session) *cobra.Command {
 }
 
 func migrateUp(s *session) *cobra.Command {
+	to := 0
 	cmd := &cobra.Command{
 		Use: "up", Short: "Apply the migrations that are missing", Args: cobra.NoArgs,
 		Long: "Apply the migrations that are missing, and create the schema when it is not there. Several may run at\n" +
@@ -23,7 +24,7 @@ func migrateUp(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			target := pg.MigrateOptions{URL: c.Database.URL.Reveal(), Schema: c.Database.Schema}
+			target := pg.MigrateOptions{URL: c.Database.URL.Reveal(), Schema: c.Database.Schema, To: int64(to)}
 			var steps []pg.Migration
 			if s.dryRun {
 				steps, err = pending(cmd, target)
@@ -36,6 +37,7 @@ func migrateUp(s *session) *cobra.Command {
 			return render(s, migrations(steps, "schema "+c.Database.Schema+" is up to date"))
 		},
 	}
+	boundFlag(cmd.Flags(), &to, "to", int(pg.Version()), "the last `version` to apply, to take steps one by one; programs need all of theirs")
 	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "show what would be applied, and apply nothing; exits 0 whatever that is, unlike status")
 	s.outputFlag(cmd)
 	return cmd
@@ -48,7 +50,7 @@ func pending(cmd *cobra.Command, target pg.MigrateOptions) ([]pg.Migration, erro
 	}
 	var missing []pg.Migration
 	for _, step := range all {
-		if !step.Applied {
+		if !step.Applied && (target.To == 0 || step.Version <= target.To) {
 			missing = append(missing, step)
 		}
 	}

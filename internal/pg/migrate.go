@@ -39,6 +39,8 @@ type MigrateOptions struct {
 	URL string
 	// Schema to create and migrate. Default: "surefoot".
 	Schema string
+	// To is the last step that Migrate applies. Default: all.
+	To int64
 }
 
 // Migration is one step of the schema.
@@ -72,7 +74,11 @@ func Migrate(ctx context.Context, o MigrateOptions) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	results, err := provider.Up(ctx)
+	to := o.To
+	if to == 0 {
+		to = Version()
+	}
+	results, err := provider.UpTo(ctx, to)
 	if err != nil {
 		return nil, fmt.Errorf("migrate schema %s: %w", schema, err)
 	}
@@ -138,8 +144,10 @@ func Version() int64 {
 	return newest
 }
 
+const fitsSQL SQL = `SELECT @schema@.schema_fits($1)`
+
 // CheckVersion reports what stands between this binary and the schema: nil when they fit. A newer schema
-// is refused, because its rules are unknown here.
+// is refused, because its rules are unknown here, unless its last step says that this binary works with it.
 func CheckVersion(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, schema string,
@@ -156,6 +164,10 @@ func CheckVersion(ctx context.Context, q interface {
 	case version < Version():
 		return fmt.Errorf("schema %s has version %d, this program needs %d: run `surefoot migrate up`", Schema(schema), version, Version())
 	case version > Version():
+		var fits bool
+		if err := q.QueryRow(ctx, fitsSQL.In(schema), Version()).Scan(&fits); err == nil && fits {
+			return nil
+		}
 		return fmt.Errorf("schema %s has version %d, this program knows only %d: use a newer surefoot", Schema(schema), version, Version())
 	}
 	return nil
