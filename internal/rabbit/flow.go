@@ -1,9 +1,6 @@
 package rabbit
 
-import (
-	"context"
-	"strconv"
-)
+import "context"
 
 // flowQuery asks for these alone: all statistics of a queue are some kilobytes.
 const flowQuery = "?columns=name,messages_ready,messages_unacknowledged,consumers,message_stats.publish_details.rate,message_stats.ack_details.rate," +
@@ -32,17 +29,5 @@ type rate struct {
 
 // Flows returns what passes through the queues of the vhost. A broker that collects no statistics answers with zeros.
 func (m *Management) Flows(ctx context.Context) ([]Flow, error) {
-	var all []Flow
-	for page, pages := 1, 1; page <= pages; page++ {
-		var answer struct {
-			Items []Flow `json:"items"`
-			Pages int    `json:"page_count"`
-		}
-		query := flowQuery + "&pagination=true&page_size=" + strconv.Itoa(m.queuePage) + "&page=" + strconv.Itoa(page)
-		if err := m.list(ctx, "queues", m.inVhost("queues")+query, &answer); err != nil {
-			return nil, err
-		}
-		all, pages = append(all, answer.Items...), answer.Pages
-	}
-	return all, nil
+	return queuePages[Flow](ctx, m, flowQuery)
 }

@@ -56,14 +56,19 @@ type Policy struct {
 
 // Queues returns all queues of the vhost.
 func (m *Management) Queues(ctx context.Context) ([]Queue, error) {
-	var all []Queue
+	return queuePages[Queue](ctx, m, queueQuery)
+}
+
+// queuePages reads the vhost's queues page by page, with what the query asks of each.
+func queuePages[T any](ctx context.Context, m *Management, query string) ([]T, error) {
+	var all []T
 	for page, pages := 1, 1; page <= pages; page++ {
 		var answer struct {
-			Items []Queue `json:"items"`
-			Pages int     `json:"page_count"`
+			Items []T `json:"items"`
+			Pages int `json:"page_count"`
 		}
-		query := queueQuery + "&pagination=true&page_size=" + strconv.Itoa(m.queuePage) + "&page=" + strconv.Itoa(page)
-		if err := m.list(ctx, "queues", m.inVhost("queues")+query, &answer); err != nil {
+		path := m.inVhost("queues") + query + "&pagination=true&page_size=" + strconv.Itoa(m.queuePage) + "&page=" + strconv.Itoa(page)
+		if err := m.list(ctx, "queues", path, &answer); err != nil {
 			return nil, err
 		}
 		all, pages = append(all, answer.Items...), answer.Pages
