@@ -1,7 +1,6 @@
 package relay_test
 
 import (
-	"bytes"
 	"io"
 	"strings"
 	"sync"
@@ -18,18 +17,12 @@ import (
 type voice struct {
 	mu    sync.Mutex
 	ready error
-	log   bytes.Buffer
-}
-
-func (v *voice) Write(line []byte) (int, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.log.Write(line)
+	log   testkit.Buffer
 }
 
 func (v *voice) listen(t *testing.T, o *relay.Options) {
 	t.Helper()
-	o.Logger = zerolog.New(io.MultiWriter(v, testkit.LogWriter(t)))
+	o.Logger = zerolog.New(io.MultiWriter(&v.log, testkit.LogWriter(t)))
 	o.Ready = func(err error) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -49,8 +42,6 @@ func (v *voice) says() string {
 
 // logged counts the lines with a text.
 func (v *voice) logged(text string) int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	return strings.Count(v.log.String(), text)
 }
 

@@ -13,27 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
-// inBubble checks a property with virtual time. rapid stops a failing check by a panic, which must leave the bubble first.
-func inBubble(t *testing.T, property func(ctx context.Context, t *rapid.T)) {
-	t.Helper()
-	rapid.Check(t, func(rt *rapid.T) {
-		var failed any
-		synctest.Test(t, func(t *testing.T) {
-			defer func() { failed = recover() }()
-			property(t.Context(), rt)
-		})
-		if failed != nil {
-			panic(failed)
-		}
-	})
-}
-
 func TestBudgetOnlyShrinks(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(ctx context.Context, t *rapid.T) {
+	testkit.Bubble(t, func(ctx context.Context, t *rapid.T) {
 		limits := rapid.SliceOfN(rapid.IntRange(0, 5000), 1, 6).Draw(t, "limits")
 		shrink(ctx, t, time.Hour, limits)
 	})

@@ -1,7 +1,6 @@
 package httpserver_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -25,28 +23,10 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 // errSecret must stand in no answer.
 var errSecret = errors.New("password=hunter2 at 10.0.0.7")
 
-// logged collects lines, beside the test's log.
-type logged struct {
-	mu    sync.Mutex
-	lines bytes.Buffer
-}
-
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines.Write(line)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines.String()
-}
-
-// newServer serves a handler with the given options over real TCP.
-func newServer(t *testing.T, handler http.Handler, change ...func(*httpserver.Options)) (*httptest.Server, *logged) {
+// newServer serves a handler with the given options over real TCP. The buffer has its log.
+func newServer(t *testing.T, handler http.Handler, change ...func(*httpserver.Options)) (*httptest.Server, *testkit.Buffer) {
 	t.Helper()
-	log := new(logged)
+	log := new(testkit.Buffer)
 	o := httpserver.Options{Handler: handler, Logger: zerolog.New(io.MultiWriter(testkit.LogWriter(t), log))}
 	for _, c := range change {
 		c(&o)
@@ -110,7 +90,7 @@ func failing(err error) http.Handler {
 	return httpserver.Handler(func(http.ResponseWriter, *http.Request) error { return err })
 }
 
-func lineWith(t *testing.T, log *logged, text string) map[string]any {
+func lineWith(t *testing.T, log *testkit.Buffer, text string) map[string]any {
 	t.Helper()
 	for line := range strings.SplitSeq(log.String(), "\n") {
 		if strings.Contains(line, text) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
@@ -166,7 +167,7 @@ func (m *machine) check(t *rapid.T) {
 // The breaker goes through the states of a model, with calls that overlap its changes, that cancel, and that come back late.
 func TestBreakerFollowsItsModel(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(ctx context.Context, t *rapid.T) {
+	testkit.Bubble(t, func(ctx context.Context, t *rapid.T) {
 		m := &machine{limits: resilience.Breaker{
 			Failures: rapid.SampledFrom([]int{1, 1, 2, 3, 4}).Draw(t, "failures"), Consecutive: rapid.Bool().Draw(t, "consecutive"),
 			Open: ms(rapid.IntRange(1, 400).Draw(t, "open")), Probes: rapid.IntRange(1, 3).Draw(t, "probes"),

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
@@ -17,7 +18,7 @@ import (
 // The sum of attempts and waits is never over the budget, whatever fails and however it asks to wait.
 func TestAttemptsAndWaitsStayWithinTheBudget(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(ctx context.Context, t *rapid.T) {
+	testkit.Bubble(t, func(ctx context.Context, t *rapid.T) {
 		draw := func(name string, from, to int) time.Duration { return ms(rapid.IntRange(from, to).Draw(t, name)) }
 		settings := resilience.Settings{
 			Deadline: draw("deadline", 25, 5000), Timeout: draw("timeout", 1, 3000),

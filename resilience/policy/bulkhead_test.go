@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
@@ -59,7 +60,7 @@ func (u *usage) count(c policy.Call, n int) {
 // Never over the cap nor a share, whatever mixture of calls ends in whatever way; and no place is lost.
 func TestBulkheadKeepsItsLimits(t *testing.T) {
 	t.Parallel()
-	inBubble(t, func(ctx context.Context, t *rapid.T) {
+	testkit.Bubble(t, func(ctx context.Context, t *rapid.T) {
 		active := rapid.IntRange(1, 6).Draw(t, "active")
 		limits := resilience.Bulkhead{
 			Active: active, Queue: rapid.SampledFrom([]int{-1, 1, 3, 10}).Draw(t, "queue"),

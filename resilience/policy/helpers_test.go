@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -23,21 +21,6 @@ var (
 	errInternal = &resilience.StatusError{Status: 500}
 	errPlain    = errors.New("odd")
 )
-
-// inBubble checks a property with virtual time. rapid stops a failing check by a panic, which must leave the bubble first.
-func inBubble(t *testing.T, property func(ctx context.Context, t *rapid.T)) {
-	t.Helper()
-	rapid.Check(t, func(rt *rapid.T) {
-		var failed any
-		synctest.Test(t, func(t *testing.T) {
-			defer func() { failed = recover() }()
-			property(t.Context(), rt)
-		})
-		if failed != nil {
-			panic(failed)
-		}
-	})
-}
 
 func newPolicy(t require.TestingT, s resilience.Settings) *policy.Policy {
 	p, err := policy.New(policy.Options{Name: "inventory", Settings: s})
