@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
@@ -44,9 +45,9 @@ RETURNING id`
 	preparedSQL        = insertSQL + `($1, $2)`
 
 	// insertAfterSQL is for handlers without a transaction.
-	insertAfterSQL pg.SQL = `INSERT INTO @schema@.inbox (consumer, message) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	insertAfterSQL pg.SQL = `INSERT INTO @schema@.inbox (consumer, message) SELECT $1, unnest($2::uuid[]) ON CONFLICT DO NOTHING`
 
-	handledSQL pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.inbox WHERE consumer = $1 AND message = $2)`
+	handledSQL pg.SQL = `SELECT message FROM @schema@.inbox WHERE consumer = $1 AND message = ANY ($2::uuid[])`
 )
 
 const (
@@ -66,13 +67,16 @@ type inbox struct {
 	execute string      // the same by the prepared statement
 	prepare string      // the statement's name
 	dropped atomic.Bool // statements do not stay prepared here
-	after   string
-	handled string
 	owned   string
+
+	looks, records *gather // of messages whose handlers have no transaction
 }
 
 func newInbox(pool *pgxpool.Pool, schema string) *inbox {
-	return &inbox{pool: pool, schema: pg.Schema(schema), after: insertAfterSQL.In(schema), handled: handledSQL.In(schema), owned: ownSQL.In(schema)}
+	b := &inbox{pool: pool, schema: pg.Schema(schema), owned: ownSQL.In(schema)}
+	// Of the records two at a time: where a commit takes its time, the next one need not wait for all of it.
+	b.looks, b.records = newGather(1, b.handled(handledSQL.In(schema))), newGather(2, b.write(insertAfterSQL.In(schema)))
+	return b
 }
 
 // register announces the consumer and learns its number.
@@ -260,29 +264,40 @@ func (b *inbox) commitFailed(tx pgx.Tx, err error) error {
 	}
 }
 
-// remember writes the row of a message that a plain handler has handled.
+// remember writes the row of a message that a handler without a transaction has handled.
 func (b *inbox) remember(ctx context.Context, key uuid.UUID) error {
-	if _, err := b.pool.Exec(ctx, b.after, b.id, key); err != nil {
+	if _, err := b.records.do(ctx, key); err != nil {
 		return &databaseError{"write inbox row", err, true}
 	}
 	return nil
 }
 
+func (b *inbox) write(sql string) gathering {
+	return func(ctx context.Context, keys pgtype.FlatArray[pgtype.UUID]) (map[uuid.UUID]bool, error) {
+		_, err := b.pool.Exec(ctx, sql, b.id, keys)
+		return nil, err
+	}
+}
+
 // knows tells whether a message was handled.
 func (b *inbox) knows(ctx context.Context, key uuid.UUID) (known bool, err error) {
-	if err := b.pool.QueryRow(ctx, b.handled, b.id, key).Scan(&known); err != nil {
+	if known, err = b.looks.do(ctx, key); err != nil {
 		return false, &databaseError{"look into inbox", err, true}
 	}
 	return known, nil
 }
 
-// keyOf is the SQL function inbox_key: a canonical UUID as it is, of anything else the head of its SHA-256.
-func keyOf(id string) uuid.UUID {
-	if parsed, err := uuid.Parse(id); err == nil && parsed.String() == id {
-		return parsed
+func (b *inbox) handled(sql string) gathering {
+	return func(ctx context.Context, keys pgtype.FlatArray[pgtype.UUID]) (map[uuid.UUID]bool, error) {
+		rows, err := b.pool.Query(ctx, sql, b.id, keys)
+		if err != nil {
+			return nil, err
+		}
+		known := map[uuid.UUID]bool{}
+		var key pgtype.UUID
+		_, err = pgx.ForEachRow(rows, []any{&key}, func() error { known[key.Bytes] = true; return nil })
+		return known, err
 	}
-	sum := sha256.Sum256([]byte(id))
-	return uuid.UUID(sum[:16])
 }
 
 // statementName tells whoever looks at the server's activity which inbox it is. PostgreSQL cuts names.
@@ -298,7 +313,7 @@ func statementName(schema string) string {
 // bodyKey stands in for the id of a message that has none, to recognise it after a crash.
 func bodyKey(m message.Message) uuid.UUID {
 	sum := sha256.Sum256(m.Payload)
-	return keyOf("body of a message without id: " + m.Type + " " + hex.EncodeToString(sum[:]))
+	return pg.InboxKey("body of a message without id: " + m.Type + " " + hex.EncodeToString(sum[:]))
 }
 
 // databaseError is a failure of the consumer's own use of the database.

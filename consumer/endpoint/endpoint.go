@@ -69,6 +69,7 @@ type Options struct {
 // Endpoint posts messages. It is safe for concurrent use.
 type Endpoint struct {
 	o         Options
+	blank     *http.Request // what all requests have alike, so that the URL is not read anew for each
 	client    *httpclient.Client
 	transport *http.Transport
 }
@@ -79,7 +80,8 @@ func New(o Options) (*Endpoint, error) {
 	if o.Policy == nil || o.URL == "" {
 		return nil, errors.New("endpoint: URL and Policy are required")
 	}
-	if _, err := http.NewRequest(http.MethodPost, o.URL, nil); err != nil { //nolint:noctx // it is never sent
+	blank, err := http.NewRequest(http.MethodPost, o.URL, nil) //nolint:noctx // it is never sent
+	if err != nil {
 		return nil, errors.New("endpoint: the URL is none (not shown: it may hold secrets)")
 	}
 	if o.Now == nil {
@@ -92,7 +94,7 @@ func New(o Options) (*Endpoint, error) {
 	if _, err := o.secrets(); err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
-	e := &Endpoint{o: o, transport: newTransport(o.Policy.Settings().Bulkhead.Active, trust)}
+	e := &Endpoint{o: o, blank: blank, transport: newTransport(o.Policy.Settings().Bulkhead.Active, trust)}
 	e.client, err = httpclient.New(httpclient.Options{
 		Policy: o.Policy, Transport: deadlines{e.transport}, MaxBody: answer.MaxBytes,
 		// The queue tries again, with its delays and its count. Trying here too would multiply.
@@ -213,9 +215,12 @@ func (e *Endpoint) request(ctx context.Context, m message.Message) (*http.Reques
 	if err != nil { // no fault of the message
 		return nil, resilience.Unavailable(fmt.Errorf("endpoint: %w", err))
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.o.URL, bytes.NewReader(m.Payload))
-	if err != nil {
-		return nil, errors.New("endpoint: the URL is none")
+	r := e.blank.WithContext(ctx)
+	r.Header = http.Header{}
+	if len(m.Payload) > 0 { // with a body, a length of 0 would mean that it is not known
+		r.ContentLength = int64(len(m.Payload))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(m.Payload)), nil }
+		r.Body, _ = r.GetBody()
 	}
 	for name, value := range e.o.metadata(m) {
 		if value != "" {

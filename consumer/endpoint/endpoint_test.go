@@ -89,6 +89,17 @@ func TestBodyAndMetadataReachTheEndpoint(t *testing.T) {
 	require.InDelta(t, 4500, left, 500)
 }
 
+// Of unknown length it would be sent in chunks, which not every server takes.
+func TestAnEmptyBodyIsSentAsOne(t *testing.T) {
+	t.Parallel()
+	var got *http.Request
+	e := newEndpoint(t, limits, endpoint.Options{URL: serve(t, func(_ http.ResponseWriter, r *http.Request) { got = r })})
+	_, err := e.Handle(t.Context(), message.Message{ID: "m1", Type: "order.created"})
+	require.NoError(t, err)
+	require.Equal(t, "0", got.Header.Get("Content-Length"))
+	require.Empty(t, got.TransferEncoding)
+}
+
 func TestHostileMetadataIsEscapedAndBounded(t *testing.T) {
 	t.Parallel()
 	var got http.Header

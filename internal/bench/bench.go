@@ -38,7 +38,7 @@ func (b *Bench) Run(ctx context.Context) (report *Report, err error) {
 		}
 	}()
 	measure := map[Kind]func(context.Context, *stage, *Report) error{
-		Relay: b.relay, Consume: b.consume, Redrive: b.redrive, Latency: b.latency, Enqueue: b.enqueue,
+		Relay: b.relay, Consume: b.consume, Redrive: b.redrive, Latency: b.latency, Enqueue: b.enqueue, Worker: b.worker,
 	}
 	report = &Report{Kind: b.o.Kind, Machine: s.machine}
 	if err := measure[b.o.Kind](ctx, s, report); err != nil {

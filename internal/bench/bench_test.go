@@ -65,6 +65,7 @@ func TestEveryBenchmarkMeasuresItsArmsAndLeavesNothing(t *testing.T) {
 		"consume":        {bench.Consume, nil, []string{"bare with row", "inbox", "batch", "bare", "plain", "inbox, prefetch 1000"}, "inbox / bare with row"},
 		"redrive":        {bench.Redrive, nil, []string{"bare move", "redrive"}, "redrive / bare move"},
 		"latency":        {bench.Latency, func(o *bench.Options) { o.Steady = 100 }, []string{"bare publish", "commit and relay"}, "commit to handler, p50"},
+		"worker":         {bench.Worker, nil, []string{"bare post with row", "HTTP worker", "bare post"}, "HTTP worker / bare post with row"},
 		"enqueue":        {bench.Enqueue, func(o *bench.Options) { o.Rows = 20 }, []string{"INSERT of 1", "Enqueue of 1", "COPY of 100", "Enqueue of 100"}, "Enqueue of 1 row / INSERT"},
 	} {
 		t.Run(name, func(t *testing.T) {

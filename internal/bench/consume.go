@@ -60,7 +60,7 @@ func (b *Bench) consume(ctx context.Context, s *stage, r *Report) error {
 // consumeOnce lets one consumer work off a full queue.
 func (s *stage) consumeOnce(ctx context.Context, c consumption, round int) (Sample, error) {
 	rows := s.o.Rows * c.times
-	schema, err := s.prepareConsume(ctx, c, rows)
+	schema, err := s.prepareConsume(ctx, "consume", c.mode.transactional(), rows)
 	if err != nil {
 		return Sample{}, err
 	}
@@ -83,8 +83,9 @@ func (s *stage) consumeOnce(ctx context.Context, c consumption, round int) (Samp
 	return sample, s.accountEffects(ctx, c, schema, rows, done)
 }
 
-func (s *stage) prepareConsume(ctx context.Context, c consumption, rows int) (schema string, err error) {
-	if schema, err = s.freshSchema(ctx, "consume"); err != nil {
+// prepareConsume makes the tables and a full queue.
+func (s *stage) prepareConsume(ctx context.Context, arm string, ids bool, rows int) (schema string, err error) {
+	if schema, err = s.freshSchema(ctx, arm); err != nil {
 		return "", err
 	}
 	if _, err := s.pool.Exec(ctx, effectsSQL.In(schema)); err != nil {
@@ -95,7 +96,7 @@ func (s *stage) prepareConsume(ctx context.Context, c consumption, rows int) (sc
 	}
 	return schema, s.fillQueue(ctx, s.work().Name, rows, func(n int) (amqp.Publishing, error) {
 		m := message.Message{Type: routingKey, Key: fmt.Sprint("k", n%s.o.Keys), Payload: s.body}
-		if c.mode.transactional() {
+		if ids {
 			m.ID = message.NewID()
 		}
 		return m.Publishing()

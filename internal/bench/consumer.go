@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,8 @@ type consumeTask struct {
 	Queue             topology.Queue
 	Rows              int
 	Prefetch, Workers int
+	// Post is where a bare consumer posts each body first. Default: nowhere.
+	Post string
 	// Times asks for the time at which each message's handler began.
 	Times bool
 }
@@ -201,13 +204,14 @@ func (t consumeTask) bare(ctx context.Context, o ArmOptions, pool *pgxpool.Pool,
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
-	sql := effectSQL.In(o.Schema)
+	sql, client := effectSQL.In(o.Schema), barePoster(t.Workers)
+	defer client.CloseIdleConnections()
 	failed := make(chan error, t.Workers)
 	var workers sync.WaitGroup
 	for range t.Workers {
 		workers.Go(func() {
 			for d := range deliveries {
-				if err := t.handleBare(ctx, &d, pool, sql, c); err != nil {
+				if err := t.handleBare(ctx, &d, client, pool, sql, c); err != nil {
 					failed <- err
 					return
 				}
@@ -233,8 +237,13 @@ func closeSettled(ctx context.Context, conn *rabbit.Conn) error {
 	return conn.Close()
 }
 
-func (t consumeTask) handleBare(ctx context.Context, d *amqp.Delivery, pool *pgxpool.Pool, sql string, c *counter) error {
+func (t consumeTask) handleBare(ctx context.Context, d *amqp.Delivery, client *http.Client, pool *pgxpool.Pool, sql string, c *counter) error {
 	c.begin(d.MessageId)
+	if t.Post != "" {
+		if err := post(ctx, client, t.Post, d.Body); err != nil {
+			return fmt.Errorf("post: %w", err)
+		}
+	}
 	if t.Mode == modeBareRow {
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, sql, d.MessageId)

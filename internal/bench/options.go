@@ -20,6 +20,7 @@ const (
 	Redrive Kind = "redrive"
 	Latency Kind = "latency"
 	Enqueue Kind = "enqueue"
+	Worker  Kind = "worker"
 )
 
 // Held is what is kept open while the relay arms work.
@@ -91,7 +92,7 @@ type Options struct {
 }
 
 // defaultRows make a run of an arm last for some seconds.
-var defaultRows = map[Kind]int{Relay: 100_000, Consume: 20_000, Redrive: 20_000, Enqueue: 500, Latency: 1}
+var defaultRows = map[Kind]int{Relay: 100_000, Consume: 20_000, Redrive: 20_000, Enqueue: 500, Latency: 1, Worker: 10_000}
 
 func (o Options) withDefaults() Options {
 	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)

@@ -23,7 +23,7 @@ type benchFlags struct {
 
 func benchCommand(s *session) *cobra.Command {
 	return noun("bench", "Measure this program on your services against what they can do at best",
-		benchRelay(s), benchConsume(s), benchRedrive(s), benchLatency(s), benchEnqueue(s), benchArm(s))
+		benchRelay(s), benchConsume(s), benchRedrive(s), benchLatency(s), benchEnqueue(s), benchWorker(s), benchArm(s))
 }
 
 // benchVerb is what all benchmarks share.
@@ -100,6 +100,18 @@ func benchEnqueue(s *session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&f.Rows, "rows", 0, "calls of each arm in a round (default 500)")
 	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
+	return cmd
+}
+
+func benchWorker(s *session) *cobra.Command {
+	cmd, f := benchVerb(s, bench.Worker, "An HTTP worker, against a bare consumer that posts",
+		"Work a quorum queue off with `surefoot consume run` and an HTTP target, and with a bare consumer that posts each body by net/http\n"+
+			"and inserts one row, to the same endpoint.")
+	flags := cmd.Flags()
+	flags.IntVar(&f.Rows, "rows", 0, "messages of one run of an arm (default 10000)")
+	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
+	flags.IntVar(&f.Prefetch, "prefetch", 100, "unacknowledged messages")
+	flags.IntVar(&f.Workers, "workers", 8, "posts at a time")
 	return cmd
 }
 

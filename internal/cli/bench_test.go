@@ -18,7 +18,7 @@ func TestBenchSaysWhatToDo(t *testing.T) {
 		code    int
 		want    string
 	}{
-		"no verb":      {away, []string{"bench"}, ExitUsage, "bench needs one of: consume, enqueue, latency, redrive, relay\n"},
+		"no verb":      {away, []string{"bench"}, ExitUsage, "bench needs one of: consume, enqueue, latency, redrive, relay, worker\n"},
 		"no services":  {nil, []string{"bench", "relay"}, ExitUsage, "hint: `make bench` starts a local stack"},
 		"nobody there": {away, []string{"bench", "relay"}, ExitUnreachable, "`make bench` starts a local stack"},
 		"names":        {away, []string{"bench", "relay", "-o", "name"}, ExitUsage, "use table, json or jsonl"},
