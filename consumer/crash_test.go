@@ -29,14 +29,12 @@ type workerConfig struct {
 }
 
 // runWorker consumes until it is killed. A message whose id begins with "killer" kills it in its handler.
-func runWorker() {
+func runWorker() error {
 	var c workerConfig
-	err := json.Unmarshal([]byte(os.Getenv(workerVar)), &c)
-	if err == nil {
-		err = work(c)
+	if err := json.Unmarshal([]byte(os.Getenv(workerVar)), &c); err != nil {
+		return err
 	}
-	fmt.Fprintln(os.Stderr, "worker:", err)
-	os.Exit(1)
+	return work(c)
 }
 
 func work(c workerConfig) error {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -21,12 +20,7 @@ import (
 	"github.com/surefoot-mq/surefoot/message"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(workerVar) != "" {
-		runWorker()
-	}
-	testkit.Main(m)
-}
+func TestMain(m *testing.M) { testkit.MainOrChild(m, workerVar, runWorker) }
 
 const soon = 20 * time.Second
 

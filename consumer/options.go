@@ -210,18 +210,22 @@ func (o Options) validateTimes() error {
 	if o.Prefetch < 1 || o.Concurrency < 1 {
 		return nil
 	}
-	turns := ceil(o.Prefetch, o.Concurrency)
+	longest := HeldAtMost(o.Prefetch, o.Concurrency, o.Timeout)
 	if o.Batch != nil { // all of them late in their batches, and late again alone
-		turns += ceil(o.Prefetch, o.Concurrency*max(o.BatchSize, 1))
+		longest += HeldAtMost(o.Prefetch, o.Concurrency*max(o.BatchSize, 1), o.Timeout)
 	}
-	if longest := time.Duration(turns) * o.Timeout; longest > consumerTimeout {
+	if longest > consumerTimeout {
 		return fmt.Errorf("consumer: %d held messages, %d at a time, of %s each can take %s; the broker takes unacknowledged ones back after 30m: "+
 			"lower Timeout or Prefetch, or raise Concurrency", o.Prefetch, o.Concurrency, o.Timeout, longest)
 	}
 	return nil
 }
 
-func ceil(n, by int) int { return (n + by - 1) / by }
+// HeldAtMost is how long a message may stay unacknowledged when all that were taken before it, and itself, take as long as they may: prefetch
+// of them, places at a time. Both must be 1 or more.
+func HeldAtMost(prefetch, places int, timeout time.Duration) time.Duration {
+	return time.Duration((prefetch+places-1)/places) * timeout
+}
 
 func (o Options) validateRetry() error {
 	if len(o.Retry) == 0 {

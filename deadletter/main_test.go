@@ -2,7 +2,6 @@ package deadletter_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 
@@ -13,18 +12,13 @@ import (
 )
 
 // TestMain also is the process that crash tests kill: the real code, in a process of its own.
-func TestMain(m *testing.M) {
-	if verb := os.Getenv("DLQ_CHILD"); verb != "" {
-		os.Exit(child(verb))
-	}
-	testkit.Main(m)
-}
+func TestMain(m *testing.M) { testkit.MainOrChild(m, "DLQ_CHILD", child) }
 
-func child(verb string) int {
+func child() error {
 	ctx := context.Background()
 	pool, err := pg.Open(ctx, pg.Options{URL: os.Getenv("DLQ_DATABASE")})
 	if err != nil {
-		return complain(err)
+		return err
 	}
 	defer pool.Close()
 	d, err := deadletter.New(deadletter.Options{
@@ -35,10 +29,10 @@ func child(verb string) int {
 		err = fault.Arm(os.Getenv("DLQ_FAULT"))
 	}
 	if err != nil {
-		return complain(err)
+		return err
 	}
 	common := deadletter.Common{Queue: "orders.saga", Who: "child", Reason: "test", Filter: deadletter.Filter{Type: "order.paid"}}
-	switch verb {
+	switch os.Getenv("DLQ_CHILD") {
 	case "discard":
 		_, err = d.Discard(ctx, deadletter.DiscardRequest{Common: common})
 	case "run":
@@ -49,13 +43,5 @@ func child(verb string) int {
 	default:
 		_, err = d.Redrive(ctx, deadletter.RedriveRequest{Common: common})
 	}
-	if err != nil {
-		return complain(err)
-	}
-	return 0
-}
-
-func complain(err error) int {
-	fmt.Fprintln(os.Stderr, err)
-	return 1
+	return err
 }

@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"flag"
 	"testing"
 	"time"
 
@@ -13,13 +12,7 @@ import (
 	"github.com/surefoot-mq/surefoot/outbox"
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		_ = flag.Set("test.skip", "^Example") // they need a database too
-	}
-	testkit.Main(m)
-}
+func TestMain(m *testing.M) { testkit.MainWithExamples(m) }
 
 // patience bounds every wait of a test; none comes near it unless something is wrong.
 const patience = 20 * time.Second

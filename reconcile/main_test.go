@@ -3,8 +3,6 @@ package reconcile_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -20,16 +18,7 @@ import (
 
 const patience = 20 * time.Second
 
-func TestMain(m *testing.M) {
-	if os.Getenv(faultVar) != "" {
-		if err := victim(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	testkit.Main(m)
-}
+func TestMain(m *testing.M) { testkit.MainOrChild(m, faultVar, victim) }
 
 // bench is a database with reservations, and the orders that know about them.
 type bench struct {

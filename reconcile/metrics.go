@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
 type metrics struct {
@@ -28,39 +29,19 @@ func (m *metrics) begin(rule Rule, interval time.Duration) {
 	}
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
-	make := promauto.With(reg)
-	rule := []string{"rule"}
-	return &metrics{
-		suspects: make.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "surefoot_reconcile_suspects", Help: "Suspects at the end of the last cycle, counted up to 10000.",
-		}, rule),
-		oldest: make.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "surefoot_reconcile_oldest_suspect_seconds", Help: "Age of the oldest suspect by its clock; 0: there is none.",
-		}, rule),
-		unanswered: make.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "surefoot_reconcile_unanswered", Help: "Suspects whose last check had no answer or could not be acted on.",
-		}, rule),
-		lastSuccess: make.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "surefoot_reconcile_last_success_timestamp_seconds", Help: "When a run of the rule last ended without an error, in any process; 0: never.",
-		}, rule),
-		interval: make.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "surefoot_reconcile_interval_seconds", Help: "Time between two runs of the rule, as configured.",
-		}, rule),
-		mismatches: make.NewCounterVec(prometheus.CounterOpts{
-			Name: "surefoot_reconcile_mismatches_total", Help: "Rows that were wrong and were mended, by the authority's answer.",
-		}, []string{"rule", "answer"}),
-		checks: make.NewCounterVec(prometheus.CounterOpts{
-			Name: "surefoot_reconcile_checks_total", Help: "Suspects that were asked about, by result: mismatch, kept, unanswered, lost or failed.",
-		}, []string{"rule", "result"}),
-		errors: make.NewCounterVec(prometheus.CounterOpts{
-			Name: "surefoot_reconcile_errors_total", Help: "Runs that broke off.",
-		}, rule),
-		seconds: make.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "surefoot_reconcile_run_seconds", Help: "Time of a run.", Buckets: []float64{.01, .05, .2, 1, 5, 20, 60, 300},
-		}, rule),
-		bytes: make.NewGauge(prometheus.GaugeOpts{
-			Name: "surefoot_reconcile_bytes", Help: "Size of the tables of runs and suspects.",
-		}),
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	r := telemetry.NewRegistrar(registry)
+	m := &metrics{
+		suspects:    r.Gauge("surefoot_reconcile_suspects", "Suspects at the end of the last cycle, counted up to 10000.", "rule"),
+		oldest:      r.Gauge("surefoot_reconcile_oldest_suspect_seconds", "Age of the oldest suspect by its clock; 0: there is none.", "rule"),
+		unanswered:  r.Gauge("surefoot_reconcile_unanswered", "Suspects whose last check had no answer or could not be acted on.", "rule"),
+		lastSuccess: r.Gauge("surefoot_reconcile_last_success_timestamp_seconds", "When a run of the rule last ended without an error, in any process; 0: never.", "rule"),
+		interval:    r.Gauge("surefoot_reconcile_interval_seconds", "Time between two runs of the rule, as configured.", "rule"),
+		mismatches:  r.Counter("surefoot_reconcile_mismatches_total", "Rows that were wrong and were mended, by the authority's answer.", "rule", "answer"),
+		checks:      r.Counter("surefoot_reconcile_checks_total", "Suspects that were asked about, by result: mismatch, kept, unanswered, lost or failed.", "rule", "result"),
+		errors:      r.Counter("surefoot_reconcile_errors_total", "Runs that broke off.", "rule"),
+		seconds:     r.Histogram("surefoot_reconcile_run_seconds", "Time of a run.", []float64{.01, .05, .2, 1, 5, 20, 60, 300}, "rule"),
+		bytes:       r.Gauge("surefoot_reconcile_bytes", "Size of the tables of runs and suspects.").WithLabelValues(),
 	}
+	return m, r.Err()
 }

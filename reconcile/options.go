@@ -88,8 +88,12 @@ func New(o Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reconcile: %w", err)
 	}
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("reconcile: register metrics: %w", err)
+	}
 	o = o.withDefaults()
-	return &Reconciler{options: o, outbox: box, metrics: newMetrics(o.Registerer), health: health{ready: o.Ready}}, nil
+	return &Reconciler{options: o, outbox: box, metrics: m, health: health{ready: o.Ready}}, nil
 }
 
 func (o Options) withDefaults() Options {

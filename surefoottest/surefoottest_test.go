@@ -3,7 +3,6 @@ package surefoottest_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"runtime"
 	"strings"
@@ -21,13 +20,7 @@ import (
 	"github.com/surefoot-mq/surefoot/surefoottest"
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		_ = flag.Set("test.skip", "^Example") // they need a database too
-	}
-	testkit.Main(m)
-}
+func TestMain(m *testing.M) { testkit.MainWithExamples(m) }
 
 func options(db testkit.DB) surefoottest.Options {
 	return surefoottest.Options{Pool: db.Pool, Schema: db.Schema, Queue: "q"}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -15,16 +14,7 @@ import (
 	"github.com/surefoot-mq/surefoot/watchdog"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(faultVar) != "" {
-		if err := victim(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	testkit.Main(m)
-}
+func TestMain(m *testing.M) { testkit.MainOrChild(m, faultVar, victim) }
 
 // bench is a database with a table of sagas to watch.
 type bench struct {

@@ -81,7 +81,11 @@ func New(o Options) (*Watchdog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watchdog: %w", err)
 	}
-	return &Watchdog{options: o.withDefaults(), outbox: box, metrics: newMetrics(o.Registerer)}, nil
+	m, err := newMetrics(o.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("watchdog: register metrics: %w", err)
+	}
+	return &Watchdog{options: o.withDefaults(), outbox: box, metrics: m}, nil
 }
 
 func (o Options) withDefaults() Options {

@@ -9,11 +9,10 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/internal/app"
-	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/relay"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -21,19 +20,6 @@ import (
 )
 
 func (v *visit) has(role string) bool { return slices.Contains(v.o.Roles, role) }
-
-// consumerRightsSQL returns, as statements, the rights that a consumer needs for its inbox and this role does not have.
-const consumerRightsSQL pg.SQL = `
-WITH needed(name, privileges) AS (VALUES
-    ('inbox', '{SELECT,INSERT,DELETE}'::text[]),
-    ('inbox_consumers', '{SELECT,INSERT,UPDATE}'),
-    ('inbox_suspects', '{SELECT,INSERT,UPDATE,DELETE}'),
-    ('pauses', '{SELECT}'),
-    ('schema_version', '{SELECT}')
-)
-SELECT format('GRANT %s ON TABLE %I.%I TO %I;', string_agg(privilege, ', '), '@schema@', name, current_user)
-FROM needed CROSS JOIN LATERAL unnest(privileges) AS privilege
-WHERE NOT has_table_privilege(format('%I.%I', '@schema@', name), privilege) GROUP BY name ORDER BY name`
 
 // databaseRights finds rights in Surefoot's schema that the roles need and this user does not have.
 func (v *visit) databaseRights(ctx context.Context) ([]Finding, error) {
@@ -62,11 +48,7 @@ func (v *visit) lackingRights(ctx context.Context) ([]Finding, error) {
 		}
 	}
 	if v.has("consume") {
-		rows, err := v.pool.Query(ctx, consumerRightsSQL.In(schema))
-		if err != nil {
-			return nil, err
-		}
-		grants, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		grants, err := consumer.LackingRights(ctx, v.pool, schema)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/topology"
 )
@@ -20,8 +21,7 @@ func (v *visit) consumerTimeout(context.Context) ([]Finding, error) {
 	var found []Finding
 	for _, q := range v.config.Topology.WithDefaults().Queues {
 		places := min(cmp.Or(q.Concurrency, q.Prefetch), v.config.Database.MaxConns)
-		turns := (q.Prefetch + places - 1) / places
-		held := time.Duration(turns) * q.HandlerTimeout
+		held := consumer.HeldAtMost(q.Prefetch, places, q.HandlerTimeout)
 		patience, by := brokerPatience, "its default"
 		if v.management != nil {
 			if ms, setting, set := v.state.Number(q.Name, "x-consumer-timeout"); set {

@@ -10,9 +10,13 @@
 // A package that uses it needs
 //
 //	func TestMain(m *testing.M) { testkit.Main(m) }
+//
+// or one of its kin.
 package testkit
 
 import (
+	"flag"
+	"fmt"
 	"os"
 	"testing"
 
@@ -31,6 +35,29 @@ func Main(m *testing.M) {
 			builds.remove()
 			os.Exit(code)
 		}))
+}
+
+// MainOrChild is [Main] for a package whose tests start its test binary again as a process of their own: where the variable is set
+// child runs instead, and its error, shown, makes the process fail.
+func MainOrChild(m *testing.M, variable string, child func() error) {
+	if os.Getenv(variable) == "" {
+		Main(m)
+		return
+	}
+	if err := child(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// MainWithExamples is [Main] for a package whose examples need services too: -short leaves them out.
+func MainWithExamples(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		_ = flag.Set("test.skip", "^Example")
+	}
+	Main(m)
 }
 
 // needsServices leaves a test out under -short.
