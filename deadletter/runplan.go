@@ -81,7 +81,7 @@ SELECT DISTINCT l.key FROM @schema@.dlq_run_letters l JOIN @schema@.dlq_runs r O
 WHERE l.key = ANY($3) AND l.state <> 'ineligible' AND r.vhost = $1 AND r.queue = $2 AND r.state IN ('running', 'paused', 'stopped')`
 
 	dropRunSQL pg.SQL = `
-WITH gone AS (DELETE FROM @schema@.dlq_runs WHERE id = $1 AND state = 'planned' RETURNING id)
+WITH gone AS (DELETE FROM @schema@.dlq_runs WHERE vhost = $1 AND id = $2 AND state = 'planned' RETURNING id)
 DELETE FROM @schema@.dlq_run_letters WHERE run IN (SELECT id FROM gone)`
 )
 
@@ -112,7 +112,7 @@ func (d *DeadLetters) Plan(ctx context.Context, r PlanRequest) (Run, error) {
 func (d *DeadLetters) DropPlan(ctx context.Context, id uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
 	defer cancel()
-	if _, err := d.opts.Pool.Exec(ctx, dropRunSQL.In(d.opts.Schema), id); err != nil {
+	if _, err := d.opts.Pool.Exec(ctx, dropRunSQL.In(d.opts.Schema), d.vhost(), id); err != nil {
 		return fmt.Errorf("drop plan: %w", err)
 	}
 	return nil

@@ -72,6 +72,9 @@ type Options struct {
 	Logger zerolog.Logger
 	// Clock tells the time. Default: time.Now.
 	Clock func() time.Time
+
+	// leastCost of hashes, for tests, which have no time. Default: minCost.
+	leastCost int
 }
 
 // Gate tells who comes. Make it with New; safe for concurrent use.
@@ -114,7 +117,7 @@ func New(o Options) (*Gate, error) {
 		return nil, err
 	}
 	if o.UsersFile != "" {
-		g.users = &users{path: o.UsersFile, read: o.ReadFile, logger: o.Logger, clock: o.Clock}
+		g.users = &users{path: o.UsersFile, read: o.ReadFile, logger: o.Logger, clock: o.Clock, least: cmp.Or(o.leastCost, minCost)}
 		if err := g.users.load(); err != nil {
 			return nil, err
 		}

@@ -87,8 +87,8 @@ func (g *Gate) discover(ctx context.Context) (*oidc.Provider, error) {
 }
 
 // asking is a context whose requests go by our client. It does not end with the request, for the provider's keys are asked for by it later.
-func (g *Gate) asking() context.Context {
-	return oidc.ClientContext(context.Background(), g.opts.OIDC.Client)
+func (g *Gate) asking(ctx context.Context) context.Context {
+	return oidc.ClientContext(context.WithoutCancel(ctx), g.opts.OIDC.Client)
 }
 
 func (g *Gate) oauth(p *oidc.Provider, redirect string) (*oauth2.Config, error) {
@@ -134,7 +134,7 @@ func (g *Gate) Begin(w http.ResponseWriter, r *http.Request, next string) error 
 	if wait := g.addresses.take(g.limitKey(r)); wait > 0 {
 		return &Error{http.StatusTooManyRequests, "too many tries; wait for " + fmt.Sprint(wait.Round(time.Second)), wait}
 	}
-	p, err := g.discover(g.asking())
+	p, err := g.discover(g.asking(r.Context()))
 	if err != nil {
 		return g.errProvider(r, err)
 	}
@@ -197,7 +197,7 @@ func (g *Gate) End(w http.ResponseWriter, r *http.Request) (next string, err err
 	case q.Get("error") != "":
 		return "", &Error{Status: http.StatusForbidden, Text: fmt.Sprintf("the login provider refused: %.60q", q.Get("error"))}
 	}
-	token, err := g.exchange(f, q.Get("code"))
+	token, err := g.exchange(r.Context(), f, q.Get("code"))
 	if err != nil {
 		return "", g.errProvider(r, err)
 	}
@@ -214,10 +214,8 @@ func (g *Gate) End(w http.ResponseWriter, r *http.Request) (next string, err err
 }
 
 // exchange gets the token of a code, and believes it if provider, audience, time, signature and nonce are right.
-func (g *Gate) exchange(f flow, code string) (*oidc.IDToken, error) {
-	ctx, cancel := context.WithTimeout(g.asking(), askProvider)
-	defer cancel()
-	p, err := g.discover(g.asking())
+func (g *Gate) exchange(ctx context.Context, f flow, code string) (*oidc.IDToken, error) {
+	p, err := g.discover(g.asking(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -225,6 +223,8 @@ func (g *Gate) exchange(f flow, code string) (*oidc.IDToken, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(g.asking(ctx), askProvider)
+	defer cancel()
 	tokens, err := c.Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
 	if err != nil {
 		return nil, fmt.Errorf("get the token: %w", err)

@@ -76,7 +76,7 @@ func newSite(t testing.TB, o access.Options) *site {
 		o.ReadFile = os.ReadFile
 	}
 	var err error
-	s.gate, err = access.New(o)
+	s.gate, err = access.New(access.Cheap(o))
 	require.NoError(t, err)
 	answer := func(w http.ResponseWriter, p access.Person, err error) {
 		if refused, ok := errors.AsType[*access.Error](err); ok {

@@ -44,6 +44,7 @@ type users struct {
 	read   func(string) ([]byte, error)
 	logger zerolog.Logger
 	clock  func() time.Time
+	least  int // cost of a hash
 
 	mu      sync.Mutex
 	looked  time.Time
@@ -62,7 +63,7 @@ func (u *users) load() error {
 	if err != nil {
 		return err
 	}
-	known, decoy, err := parseUsers(content)
+	known, decoy, err := parseUsers(content, u.least)
 	if err != nil {
 		return fmt.Errorf("%s: %w", u.path, err)
 	}
@@ -102,7 +103,7 @@ func (u *users) reload() error {
 	if err != nil || bytes.Equal(content, u.content) {
 		return err
 	}
-	known, decoy, err := parseUsers(content)
+	known, decoy, err := parseUsers(content, u.least)
 	if err != nil {
 		return fmt.Errorf("%s: %w", u.path, err)
 	}
@@ -112,16 +113,16 @@ func (u *users) reload() error {
 }
 
 // parseUsers reads NAME:ROLE:HASH lines. Its errors do not have the hashes.
-func parseUsers(content []byte) (known map[string]user, decoy []byte, err error) {
+func parseUsers(content []byte, least int) (known map[string]user, decoy []byte, err error) {
 	known = map[string]user{}
-	most, n := minCost, 0
+	most, n := least, 0
 	for line := range strings.Lines(string(content)) {
 		n++
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		u, cost, err := parseUser(line)
+		u, cost, err := parseUser(line, least)
 		if err != nil {
 			return nil, nil, fmt.Errorf("line %d: %w", n, err)
 		}
@@ -140,7 +141,7 @@ func parseUsers(content []byte) (known map[string]user, decoy []byte, err error)
 	return known, decoy, nil
 }
 
-func parseUser(line string) (u user, cost int, err error) {
+func parseUser(line string, least int) (u user, cost int, err error) {
 	name, rest, _ := strings.Cut(line, ":")
 	role, hash, complete := strings.Cut(rest, ":")
 	if !complete || !fitName(name) {
@@ -150,8 +151,8 @@ func parseUser(line string) (u user, cost int, err error) {
 	if u.role, err = RoleOf(role); err != nil {
 		return u, 0, err
 	}
-	if cost, err = bcrypt.Cost(u.hash); err != nil || cost < minCost || cost > maxCost {
-		return u, 0, fmt.Errorf("the hash must be one of bcrypt with a cost from %d to %d", minCost, maxCost)
+	if cost, err = bcrypt.Cost(u.hash); err != nil || cost < least || cost > maxCost {
+		return u, 0, fmt.Errorf("the hash must be one of bcrypt with a cost from %d to %d", least, maxCost)
 	}
 	return u, cost, nil
 }

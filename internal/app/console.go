@@ -41,6 +41,9 @@ func ConsoleOptions(c *config.Config, pool *pgxpool.Pool, logger zerolog.Logger,
 		Listen: c.Console.Listen, Pool: pool, Schema: c.Database.Schema, AMQPURL: c.AMQP.Source.Reveal(), ManagementURL: c.AMQP.ManagementSource.Reveal(),
 		Topology: c.Topology, TraceLink: c.Tracing.Link, Logger: logger, Host: host, Version: version,
 	}
+	if err := consoleAccess(c, &o); err != nil {
+		return o, err
+	}
 	if len(c.Watchdog.Rules) > 0 {
 		options := WatchdogOptions(c)
 		options.Pool, options.Logger = pool, logger

@@ -22,6 +22,7 @@ func TestTheConsoleWaitsForNobody(t *testing.T) {
 	network := testkit.Proxy(t, db.URL)
 	c := settings(db)
 	c.Database.URL, c.AMQP.URL, c.Console.Listen = config.URL(network.Through(t, db.URL)), "amqp://nobody:secret@127.0.0.1:1/", "127.0.0.1:0"
+	c.Database.Source, c.AMQP.Source = c.Database.URL, c.AMQP.URL // as loading it does
 	network.Cut()
 	addr := make(chan string, 1)
 	logger := zerolog.New(io.MultiWriter(testkit.LogWriter(t), served(addr)))
@@ -30,7 +31,13 @@ func TestTheConsoleWaitsForNobody(t *testing.T) {
 	go func() {
 		done <- app.Run(ctx, app.Options{Config: c, Roles: []string{"console"}, Logger: logger, Version: "v9"})
 	}()
-	base := "http://" + <-addr
+	base := "http://"
+	select {
+	case at := <-addr:
+		base += at
+	case err := <-done:
+		require.FailNow(t, "it does not serve", "%v", err)
+	}
 	testkit.Eventually(t, patience, "the page says what is missing", func() bool {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/", http.NoBody)
 		require.NoError(t, err)

@@ -45,7 +45,7 @@ func (s *session) confirm(ctx context.Context, q question) error {
 		return usageErrorf("give --yes to go ahead, or --dry-run to look", "not asked, because there is no terminal: %s?", q)
 	}
 	fmt.Fprintf(s.env.Stderr, "%s? [y/N] ", q)
-	answer, err := s.readLine(ctx)
+	answer, err := s.readLine(ctx, maxCell)
 	if err != nil {
 		return err
 	}
@@ -56,15 +56,15 @@ func (s *session) confirm(ctx context.Context, q question) error {
 	return usageErrorf("", "declined: nothing was changed")
 }
 
-// readLine reads a line of stdin; the end of ctx ends the wait, and leaves the read behind.
-func (s *session) readLine(ctx context.Context) (string, error) {
+// readLine reads a line of stdin, of at most so many bytes; the end of ctx ends the wait, and leaves the read behind.
+func (s *session) readLine(ctx context.Context, most int64) (string, error) {
 	type result struct {
 		line string
 		err  error
 	}
 	read := make(chan result, 1)
 	go func() {
-		line, err := bufio.NewReader(io.LimitReader(s.env.Stdin, maxCell)).ReadString('\n')
+		line, err := bufio.NewReader(io.LimitReader(s.env.Stdin, most)).ReadString('\n')
 		read <- result{line, err}
 	}()
 	select {

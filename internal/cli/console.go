@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,14 +18,16 @@ import (
 func consoleCommand(s *session) *cobra.Command {
 	listen := ""
 	cmd := &cobra.Command{
-		Use: "console", Short: "Serve the operators' page to this machine's browsers, until stopped", Args: cobra.NoArgs,
-		Long: "Serve the operators' page: what flows, what is stuck and why, dead letters, redrives. There is no login yet, so it listens on\n" +
-			"loopback addresses only; from elsewhere take a tunnel: ssh -L 9465:" + console.DefaultListen + " HOST. Changes are in the audit,\n" +
-			"by --as, else SUREFOOT_OPERATOR, else console@host. Database and broker may be away: the page says what it lacks.\n\n" +
+		Use: "console", Short: "Serve the operators' page to browsers, until stopped", Args: cobra.NoArgs,
+		Long: "Serve the operators' page: what flows, what is stuck and why, dead letters, redrives. Without a login it listens on loopback\n" +
+			"addresses only; from elsewhere take a tunnel: ssh -L 9465:" + console.DefaultListen + " HOST. console.login has people log in, and then it\n" +
+			"listens anywhere, with TLS or behind a trusted proxy. Changes are in the audit, by the person who is logged in; without a login by\n" +
+			"--as, else SUREFOOT_OPERATOR, else console@host. Database and broker may be away: the page says what it lacks.\n\n" +
 			"`surefoot run` serves it too, where console.listen is set.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.console(cmd.Context(), listen) },
 	}
-	cmd.Flags().StringVar(&listen, "listen", "", "`host:port` to listen on, loopback; port 0 takes a free one (default console.listen, else "+console.DefaultListen+")")
+	cmd.Flags().StringVar(&listen, "listen", "", "`host:port` to listen on; port 0 takes a free one (default console.listen, else "+console.DefaultListen+")")
+	cmd.AddCommand(hashPasswordCommand(s))
 	return cmd
 }
 
@@ -33,9 +36,7 @@ func (s *session) console(ctx context.Context, listen string) error {
 	if err != nil {
 		return err
 	}
-	if listen = cmp.Or(listen, c.Console.Listen, console.DefaultListen); console.CheckListen(listen) != nil {
-		return usageErrorf("", "--listen: %w", console.CheckListen(listen))
-	}
+	listen = cmp.Or(listen, c.Console.Listen, console.DefaultListen)
 	who := ""
 	if s.as != "" || s.env.getenv("SUREFOOT_OPERATOR") != "" {
 		if who, err = s.operator(); err != nil {
@@ -48,19 +49,27 @@ func (s *session) console(ctx context.Context, listen string) error {
 	}
 	options.Listen, options.Who = listen, who
 	options.Listening = func(addr string) {
-		s.note("the console is on http://%s/ for browsers of this machine; Ctrl-C ends it", addr)
+		s.note("the console is on %s; Ctrl-C ends it", consoleAddress(c.Console, addr))
 	}
 	served, err := console.New(options)
-	if err != nil {
-		return err
+	if err == nil {
+		err = served.Run(ctx)
 	}
-	if err := served.Run(ctx); err != nil {
-		if errors.Is(err, console.ErrNotLoopback) {
-			return usageErrorf("", "%w", err)
-		}
-		return err
+	if errors.Is(err, console.ErrListen) {
+		return usageErrorf("", "%w", err)
 	}
-	return nil
+	return err
+}
+
+// consoleAddress is where browsers find it.
+func consoleAddress(c config.Console, addr string) string {
+	switch {
+	case c.PublicURL != "":
+		return strings.TrimSuffix(c.PublicURL, "/") + "/, listening on " + addr
+	case c.CertFile != "":
+		return "https://" + addr + "/"
+	}
+	return "http://" + addr + "/ for browsers of this machine"
 }
 
 // consoleOptions opens a pool without asking whether the database is there: the page tells.

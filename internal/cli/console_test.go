@@ -101,7 +101,7 @@ func TestConsoleListensOnLoopbackOnly(t *testing.T) {
 		got := run(t, e, "console", "--listen", listen)
 		require.Equal(t, cli.ExitUsage, got.code, listen)
 	}
-	require.Contains(t, run(t, e, "console", "--listen", "0.0.0.0:9465").stderr, "has no login")
+	require.Contains(t, run(t, e, "console", "--listen", "0.0.0.0:9465").stderr, "there is no login")
 	e.Environ = append(e.Environ, "SUREFOOT_CONSOLE_LISTEN=0.0.0.0:9465")
 	got := run(t, e, "console")
 	require.Equal(t, cli.ExitUsage, got.code)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,19 +50,19 @@ func wholeNumber(what, text string, least int) (int, error) {
 }
 
 // act serves a change: done says where to go on, and the answer is that address, so that a reload does not do it again.
-func (p *pages) act(nav string, do func(*http.Request) (next string, err error)) http.HandlerFunc {
+func (p *pages) act(nav string, do func(*http.Request) (next, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r, end, read := p.patient(w, r, nav)
 		if !read {
 			return
 		}
 		defer end()
-		next, err := do(r)
+		n, err := do(r)
 		if err != nil {
 			p.fail(w, r, nav, err)
 			return
 		}
-		http.Redirect(w, r, next, http.StatusSeeOther)
+		p.c.goOn(w, r, n)
 	}
 }
 
@@ -125,7 +126,7 @@ func (p *pages) planRedrive(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) plan(r *http.Request, f *redriveForm) (deadletter.Run, error) {
-	request, err := f.request(r)
+	request, err := c.planRequest(r, f)
 	if err != nil {
 		return deadletter.Run{}, err
 	}
@@ -139,11 +140,11 @@ func (c *Console) plan(r *http.Request, f *redriveForm) (deadletter.Run, error) 
 	return c.letters.Plan(r.Context(), request)
 }
 
-func (f *redriveForm) request(r *http.Request) (request deadletter.PlanRequest, err error) {
+func (c *Console) planRequest(r *http.Request, f *redriveForm) (request deadletter.PlanRequest, err error) {
 	if request.Reason, err = reasonOf(r); err != nil {
 		return request, err
 	}
-	if request.Filter, err = f.filter(time.Now()); err != nil {
+	if request.Filter, err = c.filterOf(r, f.choice); err != nil {
 		return request, err
 	}
 	request.Queue, request.Wait, request.IncludeRepeaters, request.AllowReprocess = f.Queue, lookWait, f.Repeaters, f.Reprocess
@@ -176,15 +177,23 @@ func (f *redriveForm) request(r *http.Request) (request deadletter.PlanRequest, 
 	return request, nil
 }
 
-// filterText is what a run was asked for, from the audit's form of it.
-func filterText(filter json.RawMessage) string {
+// filterText is what a run was asked for, from the audit's form of it, without the values of masked fields.
+func (m masks) filterText(filter json.RawMessage) string {
 	var fields map[string]any
 	if json.Unmarshal(filter, &fields) != nil || len(fields) == 0 {
 		return "all of the queue"
 	}
 	var parts []string
 	for _, name := range sortedKeys(fields) {
-		parts = append(parts, strings.ReplaceAll(name, "_", " ")+" "+fmt.Sprint(fields[name]))
+		value := fields[name]
+		if list, ok := value.([]any); ok && name == "where" {
+			for i, where := range list {
+				if field, _, _ := strings.Cut(fmt.Sprint(where), "="); slices.ContainsFunc(strings.Split(field, "."), m.name) {
+					list[i] = field + "=" + masked
+				}
+			}
+		}
+		parts = append(parts, strings.ReplaceAll(name, "_", " ")+" "+fmt.Sprint(value))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -208,7 +217,7 @@ func (p *pages) discard(w http.ResponseWriter, r *http.Request) {
 	c, d := p.c, discardData{choice: choiceOf(r.URL.Query()), Reason: r.PostFormValue("reason")}
 	result, err := c.discarded(r, d.choice)
 	if err == nil && !result.DryRun {
-		http.Redirect(w, r, d.Link("/dead/letters")+"&done=discarded", http.StatusSeeOther)
+		p.c.goOn(w, r, next{d.Link("/dead/letters"), "discarded"})
 		return
 	}
 	status := http.StatusOK
@@ -221,7 +230,7 @@ func (p *pages) discard(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) discarded(r *http.Request, choice choice) (deadletter.Result, error) {
-	filter, err := choice.filter(time.Now())
+	filter, err := c.filterOf(r, choice)
 	if err != nil {
 		return deadletter.Result{}, err
 	}
@@ -272,43 +281,43 @@ func (c *Console) notePage(r *http.Request) (found, error) {
 	return found{}, deadletter.ErrNoGroup
 }
 
-func (c *Console) note(r *http.Request) (string, error) {
+func (c *Console) note(r *http.Request) (next, error) {
 	id, err := strconv.ParseInt(r.PostFormValue("group"), 10, 64)
 	if err != nil {
-		return "", bad("that is not the number of a group")
+		return next{}, bad("that is not the number of a group")
 	}
 	text := strings.TrimSpace(r.PostFormValue("text"))
 	if remove := r.PostFormValue("do") == "remove"; remove {
 		text = ""
 	} else if text == "" {
-		return "", bad("write something, or remove the note")
+		return next{}, bad("write something, or remove the note")
 	}
 	if err := c.letters.Note(r.Context(), deadletter.NoteRequest{Group: id, Text: text, Who: c.who(r)}); err != nil {
-		return "", err
+		return next{}, err
 	}
-	return link("/dead", "done", "noted"), nil
+	return next{"/dead", "noted"}, nil
 }
 
 // holdQueue pauses or resumes a queue.
-func (c *Console) holdQueue(hold bool) func(*http.Request) (string, error) {
-	return func(r *http.Request) (string, error) {
+func (c *Console) holdQueue(hold bool) func(*http.Request) (next, error) {
+	return func(r *http.Request) (next, error) {
 		queue := r.PostFormValue("queue")
 		known := false
 		for _, q := range c.queues {
 			known = known || q.Name == queue
 		}
 		if !known {
-			return "", bad("there is no queue %s in the configuration of this console", cell(queue))
+			return next{}, bad("there is no queue %s in the configuration of this console", cell(queue))
 		}
 		reason, err := reasonOf(r)
 		if err != nil {
-			return "", err
+			return next{}, err
 		}
 		if hold {
 			_, err = consumer.PauseQueue(r.Context(), c.opts.Pool, c.opts.Schema, queue, c.who(r), reason)
-			return link("/queues", "queue", queue, "done", "queue-paused"), err
+			return next{link("/queues", "queue", queue), "queue-paused"}, err
 		}
 		_, err = consumer.ResumeQueue(r.Context(), c.opts.Pool, c.opts.Schema, queue, c.who(r), reason)
-		return link("/queues", "queue", queue, "done", "queue-resumed"), err
+		return next{link("/queues", "queue", queue), "queue-resumed"}, err
 	}
 }

@@ -212,7 +212,7 @@ func TestDiscardIsWhatWasSeen(t *testing.T) {
 	require.Equal(t, http.StatusConflict, a.status, a.body)
 	require.Contains(t, a.body, "nothing was discarded")
 	require.Equal(t, http.StatusBadRequest, s.post(path, "count", "3").status, "without a reason")
-	require.Contains(t, s.follow(path, "count", "3", "reason", "test data"), "done=discarded")
+	require.Contains(t, s.follow(path, "count", "3", "reason", "test data"), "/dead/letters")
 	left := s.page("/dead/letters?queue=" + work)
 	require.Contains(t, left, "m3")
 	require.NotContains(t, left, "m1")

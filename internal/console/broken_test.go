@@ -43,7 +43,7 @@ func TestFormsAndFiltersThatCannotBe(t *testing.T) {
 			require.NotContains(t, a.body, `id="error" data-live`, "it does not pass")
 		}
 	}
-	require.Equal(t, http.StatusBadRequest, s.post("/outbox/ask", "id", "a\x00b", "do", "retry", "reason", "r").status)
+	require.Equal(t, http.StatusBadRequest, s.post("/outbox/retry", "id", "a\x00b", "reason", "r").status)
 }
 
 // A redrive whose beginning the database does not tell is not said to have begun.

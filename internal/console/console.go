@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,8 +17,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/access"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 	"github.com/surefoot-mq/surefoot/reconcile"
 	"github.com/surefoot-mq/surefoot/topology"
 	"github.com/surefoot-mq/surefoot/watchdog"
@@ -27,7 +31,8 @@ const DefaultListen = "127.0.0.1:9465"
 
 // Options of a console.
 type Options struct {
-	// Listen is host:port; the host must be a loopback address or localhost. Port 0 takes any free one. Default: DefaultListen.
+	// Listen is host:port; port 0 takes any free one. Other hosts than loopback addresses and localhost need a login and its PublicURL, and Files or
+	// trusted proxies. Default: DefaultListen.
 	Listen string
 	// Pool of the database. Required. The database may be away.
 	Pool *pgxpool.Pool
@@ -39,6 +44,13 @@ type Options struct {
 	ManagementURL string
 	// TLS for amqps and https. Default: the system's authorities.
 	TLS *tls.Config
+	// Access says who comes and may do what. Without a login everybody who reaches the console is its administrator. Its Nobody, Secure, ProxyOnly
+	// and Logger are set here.
+	Access access.Options
+	// Files are the listener's certificate and, if browsers are to show one, too, the authorities of theirs. Default: none, no TLS.
+	Files tlsfiles.Files
+	// Mask are names of JSON fields and headers, with * for any text, whose values are shown to nobody who does not reveal them. Default: none.
+	Mask []string
 	// Topology is what is shown. Default: no queues.
 	Topology topology.Spec
 	// Sagas are what the watchdog watches. Default: nil, none.
@@ -47,7 +59,7 @@ type Options struct {
 	Reconciler *reconcile.Reconciler
 	// TraceLink is the URL of a trace in the tracing backend, {id} stands for its id. Default: none, ids are shown.
 	TraceLink string
-	// Who acts, for the audit; the address of the browser is added. Default: "console@" and Host.
+	// Who acts, for the audit, when there is no login; the address of the browser is added. Default: "console@" and Host.
 	Who string
 	// Interval between samples, and between updates of open pages. Default: 2 s.
 	Interval time.Duration
@@ -71,9 +83,14 @@ type Console struct {
 	known      known
 	history    *history
 	ages       ages
+	gate       *access.Gate
+	public     string // the host of PublicURL
+	masks      masks
+	doneKey    doneKey
 	hub        hub
 	looks      chan struct{} // places for looks into queues
 	requests   chan struct{} // places for requests
+	logins     chan struct{} // and for those of whoever is nobody yet
 	runs       driven
 }
 
@@ -85,7 +102,7 @@ func New(o Options) (*Console, error) {
 	}
 	c := &Console{
 		opts: o, queues: o.Topology.WithDefaults().Queues,
-		looks: make(chan struct{}, maxLooks), requests: make(chan struct{}, maxRequests),
+		looks: make(chan struct{}, maxLooks), requests: make(chan struct{}, maxRequests), logins: make(chan struct{}, maxLogins),
 	}
 	queues := make([]deadletter.Queue, len(c.queues))
 	for i, q := range c.queues {
@@ -103,7 +120,16 @@ func New(o Options) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	c.history = &history{}
+	if c.gate, err = access.New(o.Access); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	if u, wrong := url.Parse(o.Access.PublicURL); wrong == nil {
+		c.public = u.Host
+	}
+	if c.masks, err = newMasks(o.Mask); err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	c.history, c.doneKey = &history{}, newDoneKey()
 	if c.pages, err = newPages(c); err != nil {
 		return nil, err
 	}
@@ -117,6 +143,10 @@ func (o Options) withDefaults() Options {
 	o.Host = cmp.Or(o.Host, "unknown")
 	o.Version = cmp.Or(o.Version, "dev")
 	o.Who = cmp.Or(o.Who, "console@"+o.Host)
+	a := &o.Access
+	a.Nobody, a.Logger = o.Who, o.Logger
+	a.Secure = o.Files.Cert != "" || strings.HasPrefix(a.PublicURL, "https://")
+	a.ProxyOnly = o.Files.Cert == "" && !local(o.Listen)
 	if o.Ready == nil {
 		o.Ready = func(error) {}
 	}
@@ -138,22 +168,35 @@ func (o Options) validate() error {
 	if err := pg.CheckSchema(o.Schema); err != nil {
 		return fmt.Errorf("console: %w", err)
 	}
-	return CheckListen(o.Listen)
+	return o.checkListen()
 }
 
-// ErrNotLoopback says that the console would be reachable from elsewhere.
-var ErrNotLoopback = errors.New("the console has no login and listens on loopback addresses only")
+// ErrListen says that the console would be reachable from elsewhere, by anybody or unencrypted.
+var ErrListen = errors.New("the console cannot listen there")
 
-// CheckListen tells whether a console may listen there.
-func CheckListen(listen string) error {
-	host, port, err := net.SplitHostPort(listen)
-	if err != nil || port == "" {
-		return fmt.Errorf("console: %q is not host:port, such as %s", listen, DefaultListen)
-	}
-	if !loopback(host) {
-		return fmt.Errorf("%w: %q is none; use %s, and from elsewhere a tunnel: ssh -L 9465:%s, kubectl port-forward", ErrNotLoopback, host, DefaultListen, DefaultListen)
+// checkListen makes sure that whoever comes from elsewhere has to log in, unseen by others.
+func (o Options) checkListen() error {
+	host, port, err := net.SplitHostPort(o.Listen)
+	switch {
+	case err != nil || port == "":
+		return fmt.Errorf("%w: %q is not host:port, such as %s", ErrListen, o.Listen, DefaultListen)
+	case loopback(host):
+		return nil
+	case o.Access.UsersFile == "" && o.Access.Header.User == "" && o.Access.OIDC.Issuer == "":
+		return fmt.Errorf("%w: %q is reached by others, and there is no login: set one under console.login, or use %s, and from elsewhere a tunnel: ssh -L 9465:%s, kubectl port-forward",
+			ErrListen, host, DefaultListen, DefaultListen)
+	case o.Files.Cert == "" && len(o.Access.Proxies) == 0:
+		return fmt.Errorf("%w: %q is reached by others, and what they send would be in the clear: set console.cert_file and console.key_file, or console.trusted_proxies to a proxy that speaks TLS", ErrListen, host)
+	case o.Access.PublicURL == "":
+		return fmt.Errorf("%w: beyond loopback it answers to one name only: set console.public_url, such as https://surefoot.example.org", ErrListen)
 	}
 	return nil
+}
+
+// local says whether host:port is reached from this machine alone.
+func local(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	return err == nil && loopback(host)
 }
 
 // loopback takes the name localhost, which browsers resolve to this machine whatever the network says, and addresses; no other name, for
@@ -183,14 +226,21 @@ func (c *Console) Run(ctx context.Context) error {
 	return c.serve(ctx, listener)
 }
 
-// listen makes sure that the address is what its name promised.
+// listen makes sure that an address is what its name promised.
 func (c *Console) listen(ctx context.Context) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.opts.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the console on %s (choose another console.listen): %w", c.opts.Listen, err)
 	}
-	if addr, ok := listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
-		return nil, errors.Join(fmt.Errorf("%w: %s is none", ErrNotLoopback, listener.Addr()), listener.Close())
+	if addr, ok := listener.Addr().(*net.TCPAddr); local(c.opts.Listen) && (!ok || !addr.IP.IsLoopback()) {
+		return nil, errors.Join(fmt.Errorf("%w: %s is no loopback address", ErrListen, listener.Addr()), listener.Close())
 	}
-	return listener, nil
+	if c.opts.Files.Cert == "" {
+		return listener, nil
+	}
+	config, err := c.opts.Files.Server(func(err error) { c.opts.Logger.Error().Err(err).Msg("console certificate not read again") })
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("console: %w", err), listener.Close())
+	}
+	return tls.NewListener(listener, config), nil
 }

@@ -4,25 +4,47 @@ import (
 	"bufio"
 	"errors"
 	"net/http"
+	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/internal/console"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 )
 
-func TestOnlyLoopback(t *testing.T) {
+func TestOnlyLoopbackWithoutALogin(t *testing.T) {
 	t.Parallel()
+	users, pair, proxies := usersFile(t), testkit.NewAuthority(t).Issue(t, testkit.Certificate{Hosts: []string{"localhost"}}), []netip.Prefix{netip.MustParsePrefix("10.0.0.7/32")}
+	made := func(listen string, change func(*console.Options)) error {
+		o := console.Options{Listen: listen, Pool: &pgxpool.Pool{}, AMQPURL: "amqp://localhost"}
+		o.Access.ReadFile = os.ReadFile
+		change(&o)
+		_, err := console.New(o)
+		return err
+	}
 	for _, fine := range []string{"127.0.0.1:9465", "127.9.9.9:0", "[::1]:9465", "localhost:9465"} {
-		require.NoError(t, console.CheckListen(fine), fine)
+		require.NoError(t, made(fine, func(*console.Options) {}), fine)
 	}
 	for _, wrong := range []string{":9465", "0.0.0.0:9465", "[::]:9465", "192.168.1.7:9465", "10.0.0.1:80", "example.org:9465", "localhost.example.org:9465", "[fe80::1%eth0]:9465", "[::ffff:10.0.0.1]:1"} {
-		require.ErrorIs(t, console.CheckListen(wrong), console.ErrNotLoopback, wrong)
+		err := made(wrong, func(*console.Options) {})
+		require.ErrorIs(t, err, console.ErrListen, wrong)
+		require.ErrorContains(t, err, "there is no login", wrong)
+		require.ErrorContains(t, made(wrong, func(o *console.Options) { o.Access.UsersFile = users }), "in the clear")
+		require.ErrorContains(t, made(wrong, func(o *console.Options) { o.Access.UsersFile, o.Access.Proxies = users, proxies }), "public_url")
+		require.NoError(t, made(wrong, func(o *console.Options) {
+			o.Access.UsersFile, o.Access.PublicURL, o.Files = users, "https://ops.example.org", tlsfiles.Files{Cert: pair.Cert, Key: pair.Key}
+		}))
+		require.NoError(t, made(wrong, func(o *console.Options) {
+			o.Access.UsersFile, o.Access.PublicURL, o.Access.Proxies = users, "https://ops.example.org", proxies
+		}))
 	}
-	require.ErrorContains(t, console.CheckListen("127.0.0.1"), "host:port")
+	require.ErrorContains(t, made("127.0.0.1", func(*console.Options) {}), "host:port")
 }
 
 // The pages tell what the services know, from the first request on.
@@ -63,7 +85,9 @@ func TestABodyIsShownOnlyOnRequest(t *testing.T) {
 	}
 	require.NotContains(t, page, "body-of-m1")
 	require.NotContains(t, s.page("/dead/letters?queue=orders.saga"), "body-of-m1")
-	require.Contains(t, s.page(path+"&payload=1"), "body-of-m1")
+	shown := s.page(path + "&payload=1")
+	require.Contains(t, shown, "{&#34;orderId&#34;:&#34;m1&#34;,&#34;secret&#34;:&#34;•••&#34;}")
+	require.NotContains(t, shown, "body-of-m1")
 	require.Equal(t, http.StatusNotFound, s.get("/dead/letter?queue=orders.saga&id=m2").status)
 }
 

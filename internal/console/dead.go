@@ -10,9 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/surefoot-mq/surefoot/internal/telemetry"
-
 	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/access"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/message"
 )
 
 const (
@@ -229,7 +230,7 @@ func (c *Console) lettersPage(r *http.Request) (found, error) {
 
 // look shows letters; a few looks at a time, for each holds its queue.
 func (c *Console) look(r *http.Request, choice choice, limit, preview int) ([]deadletter.Letter, error) {
-	filter, err := choice.filter(time.Now())
+	filter, err := c.filterOf(r, choice)
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +249,10 @@ type letterData struct {
 	Queue, ID string
 	Letter    *deadletter.Letter
 	Payload   bool // it was asked for
+	Revealed  bool // and as it is
+	Whole     bool // all of it is masked
 	Text      string
+	Response  string
 	Timeline  []attemptRow
 	Headers   []header
 	Trace     string
@@ -269,13 +273,19 @@ type header struct{ Name, Value string }
 
 func (c *Console) letterPage(r *http.Request) (found, error) {
 	q := r.URL.Query()
-	d := letterData{Queue: strings.TrimSuffix(q.Get("queue"), deadletter.Suffix), ID: q.Get("id"), Payload: q.Get("payload") == "1"}
+	return c.letter(r, letterData{Queue: queueOf(q), ID: q.Get("id"), Payload: q.Get("payload") == "1"})
+}
+
+func queueOf(v url.Values) string { return strings.TrimSuffix(v.Get("queue"), deadletter.Suffix) }
+
+// letter looks for one message.
+func (c *Console) letter(r *http.Request, d letterData) (found, error) {
 	if d.Queue == "" || d.ID == "" {
 		return found{}, &statusError{http.StatusBadRequest, "name a queue and the id of a message", nil}
 	}
 	preview := -1
 	if d.Payload {
-		preview = maxPayload
+		preview = maxMaskable + 1
 	}
 	letters, err := c.look(r, choice{Queue: d.Queue, IDs: []string{d.ID}}, 1, preview)
 	switch {
@@ -286,13 +296,48 @@ func (c *Console) letterPage(r *http.Request) (found, error) {
 	}
 	l := &letters[0]
 	d.Letter, d.Timeline, d.Trace, d.Rabbit = l, attemptsOf(l), telemetry.TraceID(l.TraceParent), c.rabbitQueue(deadletter.DLQ(d.Queue))
-	if d.Payload {
-		d.Text = string(l.Payload.Bytes())
-	}
-	for _, name := range sortedKeys(l.UserHeaders) {
-		d.Headers = append(d.Headers, header{name, fmt.Sprint(l.UserHeaders[name])})
-	}
+	c.open(&d)
 	return found{title: "Message " + cell(d.ID), data: d}, nil
+}
+
+// open takes what may be shown of the message.
+func (c *Console) open(d *letterData) {
+	l, m := d.Letter, c.masks
+	if d.Payload && d.Revealed {
+		d.Text = string(l.Payload.Bytes())
+	} else if d.Payload {
+		d.Text, d.Whole = m.body(l.Payload.Bytes())
+	}
+	d.Text = message.Clip(d.Text, maxPayload)
+	for _, name := range sortedKeys(l.UserHeaders) {
+		value := fmt.Sprint(l.UserHeaders[name])
+		if !d.Revealed {
+			value = m.header(name, value)
+		}
+		d.Headers = append(d.Headers, header{name, value})
+	}
+	if l.Failure == nil {
+		return
+	}
+	d.Response = l.Failure.Response
+	if text, whole := m.body([]byte(d.Response)); !d.Revealed && !whole {
+		d.Response = text
+	}
+}
+
+// filterOf reads the choice. By conditions on masked fields one could find out what they are.
+func (c *Console) filterOf(r *http.Request, choice choice) (deadletter.Filter, error) {
+	if access.From(r.Context()).Role < access.Admin {
+		for _, where := range choice.Where {
+			field, _, _ := strings.Cut(where, "=")
+			for name := range strings.SplitSeq(strings.TrimSuffix(field, "!"), ".") {
+				if _, err := strconv.Atoi(name); c.masks.name(name) || err == nil && strings.HasPrefix(field, name) {
+					return deadletter.Filter{}, &statusError{http.StatusForbidden, "the field " + cell(name) + " is masked: to choose by it needs the role admin", nil}
+				}
+			}
+		}
+	}
+	return choice.filter(time.Now())
 }
 
 // attemptsOf are the attempts in their order, the last redrive among them.

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/access"
 )
 
 // MaxStreams is the most open pages that are told of news.
@@ -67,8 +69,9 @@ func Eldest(text string) string {
 		}
 		a := age{}
 		if i := strings.LastIndexByte(part, ' '); i > 0 {
-			_, _ = fmt.Sscan(part[i:], (*int64)(&a.Wait))
-			a.Wait, a.Bound = a.Wait*time.Second, bound(part[:i])
+			seconds := 0
+			_, _ = fmt.Sscan(part[i:], &seconds)
+			a.Wait, a.Bound = time.Duration(seconds)*time.Second, bound(part[:i])
 		}
 		of = append(of, a)
 	}
@@ -80,4 +83,26 @@ func (c *Console) Counted(queue string) bool {
 	c.ages.mu.Lock()
 	defer c.ages.mu.Unlock()
 	return !c.ages.of(queue).empty.IsZero()
+}
+
+// Routes are all patterns that are served, with the role that each needs.
+func (c *Console) Routes() map[string]access.Role { return c.pages.routes().roles }
+
+// Masked is a body as it is shown under these masks.
+func Masked(body string, patterns ...string) (text string, whole bool, err error) {
+	m, err := newMasks(patterns)
+	if err != nil {
+		return "", false, err
+	}
+	text, whole = m.body([]byte(body))
+	return text, whole, nil
+}
+
+// FilterText is what a run says of its choice under these masks.
+func FilterText(filter string, patterns ...string) string {
+	m, err := newMasks(patterns)
+	if err != nil {
+		panic(err)
+	}
+	return m.filterText([]byte(filter))
 }

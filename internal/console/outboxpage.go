@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -59,57 +60,96 @@ func (c *Console) outboxPage(r *http.Request) (found, error) {
 	return found{title: "Outbox", data: d}, nil
 }
 
+// What the relays can be asked for.
+const (
+	outboxRetry   = outbox.ActionRetry
+	outboxDiscard = outbox.ActionDiscard
+)
+
 // askOutbox asks the relays to try rows again, or to discard them: only those who hold them may.
-func (c *Console) askOutbox(r *http.Request) (string, error) {
-	request := outbox.Request{Action: r.PostFormValue("do"), Who: c.who(r)}
-	if request.Action != outbox.ActionRetry && request.Action != outbox.ActionDiscard {
-		return "", bad("rows are tried again, or discarded")
+func (c *Console) askOutbox(action string) func(*http.Request) (next, error) {
+	return func(r *http.Request) (next, error) {
+		request := outbox.Request{Action: action, Who: c.who(r)}
+		var err error
+		if request.Reason, err = reasonOf(r); err != nil {
+			return next{}, err
+		}
+		rows, err := c.rowsToAskFor(r, action)
+		if err != nil {
+			return next{}, err
+		}
+		operation, err := outbox.Ask(r.Context(), c.opts.Pool, c.opts.Schema, request, rows)
+		if err != nil {
+			return next{}, err
+		}
+		patience := askedWait
+		if o := c.known.get().Outbox; o.Fresh() && o.Value.Relays == 0 { // nobody does it now
+			patience = 0
+		}
+		outcomes, err := outbox.Await(r.Context(), c.opts.Pool, c.opts.Schema, operation, patience)
+		if err != nil {
+			return next{}, err
+		}
+		done, failed := "asked", []failedAct(nil)
+		for _, o := range outcomes {
+			switch o.State {
+			case "pending":
+				done = "asking"
+			case "refused":
+				failed = append(failed, failedAct{o.ID, o.Outcome})
+			}
+		}
+		return next{link("/outbox", "state", r.PostFormValue("state")), done}, notAll(len(outcomes), failed)
 	}
-	var err error
-	if request.Reason, err = reasonOf(r); err != nil {
-		return "", err
-	}
-	ids := r.PostForm["id"]
+}
+
+// rowsToAskFor are those of the form that are still there.
+func (c *Console) rowsToAskFor(r *http.Request, action string) ([]outbox.Parked, error) {
+	ids := listOf(r.PostForm, "id")
 	if len(ids) == 0 {
-		return "", bad("choose rows first")
+		return nil, bad("choose rows first")
 	}
 	filter := outbox.Filter{IDs: ids, Limit: 10 * outboxLimit}
 	rows, err := outbox.ListParked(r.Context(), c.opts.Pool, c.opts.Schema, filter)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if request.Action == outbox.ActionDiscard {
+	if action == outboxDiscard {
 		stopped, err := outbox.ListStoppedRows(r.Context(), c.opts.Pool, c.opts.Schema, filter)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		rows = append(rows, stopped...)
 	}
 	if len(rows) == 0 {
-		return "", &statusError{http.StatusConflict, "none of these rows is there any more", nil}
+		return nil, &statusError{http.StatusConflict, "none of these rows is there any more", nil}
 	}
-	operation, err := outbox.Ask(r.Context(), c.opts.Pool, c.opts.Schema, request, rows)
-	if err != nil {
-		return "", err
+	return rows, nil
+}
+
+// failedAct is one of several that was not done.
+type failedAct struct{ what, why string }
+
+// maxFailed of those that failed are named.
+const maxFailed = 20
+
+// notAll says which of several were not done, each with its reason; nil if all were.
+func notAll(of int, failed []failedAct) error {
+	if len(failed) == 0 {
+		return nil
 	}
-	patience := askedWait
-	if o := c.known.get().Outbox; o.Fresh() && o.Value.Relays == 0 { // nobody does it now
-		patience = 0
+	text := fmt.Sprintf("%s of %s were not done", number(len(failed)), number(of))
+	if len(failed) == 1 {
+		text = fmt.Sprintf("1 of %s was not done", number(of))
 	}
-	outcomes, err := outbox.Await(r.Context(), c.opts.Pool, c.opts.Schema, operation, patience)
-	if err != nil {
-		return "", err
+	var named []string
+	for _, f := range failed[:min(len(failed), maxFailed)] {
+		named = append(named, cell(f.what)+": "+cell(f.why))
 	}
-	done := "asked"
-	for _, o := range outcomes {
-		switch o.State {
-		case "pending":
-			done = "asking"
-		case "refused":
-			return "", &statusError{http.StatusConflict, "a relay refused it: " + line(o.Outcome), nil}
-		}
+	if more := len(failed) - maxFailed; more > 0 {
+		named = append(named, fmt.Sprintf("and %s more", number(more)))
 	}
-	return link("/outbox", "state", r.PostFormValue("state"), "done", done), nil
+	return &statusError{http.StatusConflict, text + "; the others were. " + strings.Join(named, "; "), nil}
 }
 
 // listOf reads a list of a form.

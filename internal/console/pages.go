@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/access"
 	"github.com/surefoot-mq/surefoot/internal/escape"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
@@ -128,7 +129,9 @@ type view struct {
 	// Calls are how many things need somebody, for the title and the navigation.
 	Calls   int
 	Version string
-	Data    any
+	// Me is who looks; what this person may not do is not offered.
+	Me   access.Person
+	Data any
 }
 
 // found is what a page shows; its error is one of the page as a whole.
@@ -136,42 +139,6 @@ type found struct {
 	title    string
 	data     any
 	problems []problem
-}
-
-// routes of all pages. A GET changes nothing.
-func (p *pages) routes(mux *http.ServeMux) {
-	c := p.c
-	mux.HandleFunc("GET /{$}", p.page("overview", "/", c.overview))
-	mux.HandleFunc("GET /queues", p.page("queues", "/queues", c.queuesPage))
-	mux.HandleFunc("GET /dead", p.page("groups", "/dead", c.groupsPage))
-	mux.HandleFunc("GET /dead/letters", p.page("letters", "/dead", c.lettersPage))
-	mux.HandleFunc("GET /dead/letter", p.page("letter", "/dead", c.letterPage))
-	mux.HandleFunc("GET /dead/note", p.page("note", "/dead", c.notePage))
-	mux.HandleFunc("GET /dead/discard", p.discard)
-	mux.HandleFunc("GET /redrive", p.page("redrive", "/dead", c.redriveFormPage))
-	mux.HandleFunc("GET /runs", p.page("runs", "/runs", c.runsPage))
-	mux.HandleFunc("GET /run", p.page("run", "/runs", c.runPage))
-	mux.HandleFunc("GET /sagas", p.page("sagas", "/sagas", c.sagasPage))
-	mux.HandleFunc("GET /reconcile", p.page("reconcile", "/reconcile", c.reconcilePage))
-	mux.HandleFunc("GET /outbox", p.page("outbox", "/outbox", c.outboxPage))
-	mux.HandleFunc("GET /message", p.page("message", "/message", c.messagePage))
-	mux.HandleFunc("GET /audit", p.page("audit", "/audit", c.auditPage))
-
-	mux.HandleFunc("POST /dead/note", p.act("/dead", c.note))
-	mux.HandleFunc("POST /dead/discard", p.discard)
-	mux.HandleFunc("POST /redrive", p.planRedrive)
-	mux.HandleFunc("POST /run/start", p.act("/runs", c.changeRun(c.startRun, "started")))
-	mux.HandleFunc("POST /run/pause", p.act("/runs", c.changeRun(c.pauseRun, "paused")))
-	mux.HandleFunc("POST /run/resume", p.act("/runs", c.changeRun(c.resumeRun, "resumed")))
-	mux.HandleFunc("POST /run/cancel", p.act("/runs", c.changeRun(c.cancelRun, "cancelled")))
-	mux.HandleFunc("POST /run/drop", p.act("/runs", c.dropPlan))
-	mux.HandleFunc("POST /sagas/act", p.act("/sagas", c.actOnSagas))
-	mux.HandleFunc("POST /outbox/ask", p.act("/outbox", c.askOutbox))
-	mux.HandleFunc("POST /queues/pause", p.act("/queues", c.holdQueue(true)))
-	mux.HandleFunc("POST /queues/resume", p.act("/queues", c.holdQueue(false)))
-	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		p.fail(w, r, "/", &statusError{http.StatusNotFound, "there is no such page", nil})
-	})
 }
 
 // statusError is an error with the status of its answer; text is for people.
@@ -205,6 +172,8 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, nav string, err err
 		title = "Not there"
 	case http.StatusBadRequest:
 		title = "That cannot be asked for"
+	case http.StatusForbidden:
+		title = "Not permitted"
 	}
 	asks := r.Method == http.MethodGet || r.Method == http.MethodHead
 	lost := !asks && unknown(err)
@@ -250,8 +219,10 @@ func statusOf(err error) int {
 func (p *pages) write(w http.ResponseWriter, r *http.Request, status int, name, nav string, f found) {
 	facts := p.c.known.get()
 	v := view{
-		Title: f.title, Nav: nav, Now: time.Now(), Done: doneText(r.URL.Query().Get("done")), Version: p.c.opts.Version, Data: f.data,
-		Problems: append(p.c.problems(&facts), f.problems...), Calls: len(p.c.calls(&facts)),
+		Title: f.title, Nav: nav, Now: time.Now(), Done: p.c.done(w, r), Version: p.c.opts.Version, Data: f.data, Me: access.From(r.Context()),
+	}
+	if v.Me.Role >= access.View { // what is away, and how much, is nothing for others
+		v.Problems, v.Calls = append(p.c.problems(&facts), f.problems...), len(p.c.calls(&facts))
 	}
 	var out bytes.Buffer
 	if err := p.templates[name].Execute(&out, v); err != nil {
@@ -262,14 +233,4 @@ func (p *pages) write(w http.ResponseWriter, r *http.Request, status int, name, 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(escape.Block(out.String(), 8*out.Len()))) // whoever asked is gone
-}
-
-// doneText is what a change says after it was made; addresses carry only the word.
-func doneText(word string) string {
-	return map[string]string{
-		"noted": "The note is kept.", "started": "The redrive has started.", "paused": "The redrive is paused.",
-		"resumed": "The redrive goes on.", "cancelled": "The redrive is cancelled.", "dropped": "The plan is dropped.",
-		"discarded": "The messages are discarded; for 30 days they can be restored.", "queue-paused": "The queue is paused.", "queue-resumed": "The queue goes on.",
-		"asked": "A relay has done it.", "asking": "It is written down, and a relay will do it.", "sagas": "It is done, and in the audit.",
-	}[word]
 }

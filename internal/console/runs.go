@@ -216,7 +216,7 @@ func (c *Console) runPage(r *http.Request) (found, error) {
 	if d.Result, err = c.letters.RunResult(ctx, d.Run); err != nil {
 		return found{}, err
 	}
-	d.Reasons, d.Waves, d.States, d.Before = reasons(d.Result.Left), waves(&d.Run), d.letterStates(), filterText(d.Filter)
+	d.Reasons, d.Waves, d.States, d.Before = reasons(d.Result.Left), waves(&d.Run), d.letterStates(), c.masks.filterText(d.Filter)
 	d.State = r.URL.Query().Get("state")
 	if d.State == "" && len(d.States) > 0 {
 		d.State = d.States[0].Name
@@ -305,20 +305,20 @@ func reasons(l deadletter.Left) (list []leftReason) {
 }
 
 // changeRun is what pause, resume, cancel and start share: a run, and where to go on.
-func (c *Console) changeRun(change func(r *http.Request, run deadletter.Run) error, done string) func(*http.Request) (string, error) {
-	return func(r *http.Request) (string, error) {
+func (c *Console) changeRun(change func(r *http.Request, run deadletter.Run) error, done string) func(*http.Request) (next, error) {
+	return func(r *http.Request) (next, error) {
 		id, err := runOf(r.PostFormValue("id"))
 		if err != nil {
-			return "", err
+			return next{}, err
 		}
 		run, err := c.letters.GetRun(r.Context(), id)
 		if err != nil {
-			return "", err
+			return next{}, err
 		}
 		if err := change(r, run); err != nil {
-			return "", err
+			return next{}, err
 		}
-		return link("/run", "id", id, "done", done), nil
+		return next{link("/run", "id", id), done}, nil
 	}
 }
 
@@ -357,19 +357,22 @@ func (c *Console) cancelRun(r *http.Request, run deadletter.Run) error {
 	return c.letters.CancelRun(r.Context(), run.ID, c.who(r), reason)
 }
 
-func (c *Console) dropPlan(r *http.Request) (string, error) {
+func (c *Console) dropPlan(r *http.Request) (next, error) {
 	id, err := runOf(r.PostFormValue("id"))
 	if err != nil {
-		return "", err
+		return next{}, err
+	}
+	if _, err := c.letters.GetRun(r.Context(), id); err != nil { // of another vhost there is none
+		return next{}, err
 	}
 	if err := c.letters.DropPlan(r.Context(), id); err != nil {
-		return "", err
+		return next{}, err
 	}
 	switch run, err := c.letters.GetRun(r.Context(), id); { // one that was started meanwhile stays, and goes on
 	case err == nil:
-		return "", fmt.Errorf("%w: nothing was dropped, it is %s", deadletter.ErrRunState, run.State)
+		return next{}, fmt.Errorf("%w: nothing was dropped, it is %s", deadletter.ErrRunState, run.State)
 	case !errors.Is(err, deadletter.ErrNoRun):
-		return "", err
+		return next{}, err
 	}
-	return link("/runs", "done", "dropped"), nil
+	return next{"/runs", "dropped"}, nil
 }

@@ -94,25 +94,25 @@ func sagaStatus(s watchdog.State) status {
 }
 
 // actOnSagas does to the chosen rows of one rule what the watchdog's commands do.
-func (c *Console) actOnSagas(r *http.Request) (string, error) {
+func (c *Console) actOnSagas(r *http.Request) (next, error) {
 	w := c.opts.Sagas
 	if w == nil {
-		return "", bad("there are no watchdog rules")
+		return next{}, bad("there are no watchdog rules")
 	}
 	act := watchdog.Act{Rule: r.PostFormValue("rule"), Keys: listOf(r.PostForm, "key"), Who: c.who(r), Origin: c.origin()}
 	var err error
 	if act.Reason, err = reasonOf(r); err != nil {
-		return "", err
+		return next{}, err
 	}
 	if len(act.Keys) == 0 || !slices.Contains(w.RuleNames(), act.Rule) {
-		return "", bad("choose sagas first")
+		return next{}, bad("choose sagas first")
 	}
 	var acted []watchdog.Acted
 	switch do := r.PostFormValue("do"); do {
 	case "extend":
 		by, wrong := time.ParseDuration(strings.TrimSpace(r.PostFormValue("by")))
 		if wrong != nil || by <= 0 {
-			return "", bad("more time is a duration such as 30m, not %q", cell(r.PostFormValue("by")))
+			return next{}, bad("more time is a duration such as 30m, not %q", cell(r.PostFormValue("by")))
 		}
 		acted, err = w.Extend(r.Context(), act, by)
 	case "skip":
@@ -122,17 +122,18 @@ func (c *Console) actOnSagas(r *http.Request) (string, error) {
 	case "cancel":
 		acted, err = w.Cancel(r.Context(), act, false)
 	default:
-		return "", bad("sagas are extended, skipped or cancelled, or their hold is lifted")
+		return next{}, bad("sagas are extended, skipped or cancelled, or their hold is lifted")
 	}
 	if err != nil {
-		return "", err
+		return next{}, err
 	}
+	var failed []failedAct
 	for _, a := range acted {
 		if !a.Done {
-			return "", &statusError{http.StatusConflict, "not all was done: " + cell(a.Key) + ": " + line(a.Outcome), nil}
+			failed = append(failed, failedAct{a.Key, a.Outcome})
 		}
 	}
-	return link("/sagas", "rule", r.PostFormValue("back"), "done", "sagas"), nil
+	return next{link("/sagas", "rule", r.PostFormValue("back")), "sagas"}, notAll(len(acted), failed)
 }
 
 // origin is from where this process acts, for the audit.

@@ -7,8 +7,10 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/surefoot-mq/surefoot/internal/access"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
@@ -21,6 +23,7 @@ const (
 	maxHeader    = 32 << 10
 	maxForm      = 64 << 10
 	maxRequests  = 64
+	maxLogins    = 16
 	maxLooks     = 4
 	maxStreams   = 32
 )
@@ -62,15 +65,11 @@ func (c *Console) serve(ctx context.Context, listener net.Listener) error {
 
 // handler answers all requests.
 func (c *Console) handler() http.Handler {
-	mux := http.NewServeMux()
-	c.pages.routes(mux)
-	mux.HandleFunc("GET /live", c.live)
-	mux.HandleFunc("GET /static/{name}", c.pages.static)
 	own := http.NewCrossOriginProtection()
 	own.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "this change was asked for by a page of somebody else; nothing was done")
 	}))
-	return c.guarded(own.Handler(http.MaxBytesHandler(mux, maxForm)))
+	return c.guarded(own.Handler(http.MaxBytesHandler(c.pages.routes().mux, maxForm)))
 }
 
 // guarded answers only those who mean this server, a few at a time, and tells browsers what pages may do.
@@ -86,17 +85,24 @@ func (c *Console) guarded(next http.Handler) http.Handler {
 		head.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
 		head.Set("Cache-Control", "no-store")
 		switch {
-		case !ours(r.Host):
-			refuse(w, http.StatusMisdirectedRequest, "this console answers to 127.0.0.1, [::1] and localhost only")
+		case c.gate.Reaches(r) != nil:
+			refuse(w, http.StatusForbidden, c.gate.Reaches(r).Error())
+			return
+		case !c.ours(r.Host):
+			refuse(w, http.StatusMisdirectedRequest, "this console does not answer to that name: use the one of console.public_url, or on its machine 127.0.0.1, [::1] and localhost")
 			return
 		case foreign(r):
 			refuse(w, http.StatusForbidden, "another page may lead here, but not read or embed this one")
 			return
 		}
 		if r.URL.Path != "/live" { // streams have places of their own
+			places := c.requests
+			if r.URL.Path == "/login" { // whoever is nobody takes none from those who are somebody
+				places = c.logins
+			}
 			select {
-			case c.requests <- struct{}{}:
-				defer func() { <-c.requests }()
+			case places <- struct{}{}:
+				defer func() { <-places }()
 			default:
 				head.Set("Retry-After", "1")
 				refuse(w, http.StatusServiceUnavailable, "too many requests at a time")
@@ -107,8 +113,14 @@ func (c *Console) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// ours says whether a request means a loopback host. The port may be another one: that of a tunnel.
-func ours(host string) bool {
+// ours says whether a request means this server: by its public name, or on loopback, where the port may be another one: that of a tunnel.
+func (c *Console) ours(host string) bool {
+	if c.public != "" && strings.EqualFold(host, c.public) {
+		return true
+	}
+	if !local(c.opts.Listen) {
+		return false
+	}
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	} else if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
@@ -136,9 +148,6 @@ func refuse(w http.ResponseWriter, status int, text string) {
 
 // who acts in a request, for the audit.
 func (c *Console) who(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = "unknown"
-	}
-	return c.opts.Who + " (console, " + host + ")"
+	p := access.From(r.Context())
+	return p.Name + " (console, " + p.Address + ")"
 }

@@ -78,7 +78,7 @@ func (s *stage) serve(change ...func(*console.Options)) {
 	s.Helper()
 	addr := make(chan string, 1)
 	o := console.Options{
-		Listen: "127.0.0.1:0", Pool: s.db.Pool, Schema: s.db.Schema, AMQPURL: s.broker.URL, ManagementURL: s.broker.ManagementURL,
+		Listen: "127.0.0.1:0", Pool: s.db.Pool, Schema: s.db.Schema, AMQPURL: s.broker.URL, ManagementURL: s.broker.ManagementURL, Mask: []string{"*secret*", "*card*"},
 		Topology: spec(), Who: "ann@test", Interval: 200 * time.Millisecond, Logger: testkit.Logger(s), Host: "ops1", Version: "v1.2.3",
 		Listening: func(at string) { addr <- at },
 	}
@@ -115,6 +115,15 @@ type answer struct {
 	status int
 	head   http.Header
 	body   string
+}
+
+// cookies gives a request those that the answer sets.
+func (a answer) cookies(r *http.Request) {
+	for _, c := range (&http.Response{Header: a.head}).Cookies() {
+		if c.MaxAge >= 0 {
+			r.AddCookie(c)
+		}
+	}
 }
 
 func (s *stage) do(r *http.Request) answer {

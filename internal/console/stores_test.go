@@ -55,11 +55,12 @@ func TestTheOutboxSaysWhatItIsStuckOn(t *testing.T) {
 	require.NotContains(t, page, `value="waits"`)
 	require.Contains(t, s.page("/outbox?state=pending"), "waits")
 	require.Equal(t, http.StatusBadRequest, s.get("/outbox?state=nope").status)
-	require.Equal(t, http.StatusBadRequest, s.post("/outbox/ask", "id", "stuck", "do", "discard").status, "without a reason")
-	require.Equal(t, http.StatusBadRequest, s.post("/outbox/ask", "do", "discard", "reason", "r").status, "without rows")
-	require.Equal(t, http.StatusConflict, s.post("/outbox/ask", "id", "nope", "do", "retry", "reason", "r").status)
-	next := s.follow("/outbox/ask", "id", "stuck", "do", "discard", "reason", "test data")
-	require.Contains(t, s.page(next), "a relay will do it")
+	require.Equal(t, http.StatusBadRequest, s.post("/outbox/discard", "id", "stuck").status, "without a reason")
+	require.Equal(t, http.StatusBadRequest, s.post("/outbox/discard", "reason", "r").status, "without rows")
+	require.Equal(t, http.StatusConflict, s.post("/outbox/retry", "id", "nope", "reason", "r").status)
+	a := s.post("/outbox/discard", "id", "stuck", "reason", "test data")
+	require.Equal(t, http.StatusSeeOther, a.status, a.body)
+	require.Contains(t, s.do(s.request(http.MethodGet, a.head.Get("Location"), nil, a.cookies)).body, "a relay will do it")
 	require.Contains(t, s.page("/message?id=stuck"), "test data")
 }
 

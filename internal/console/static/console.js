@@ -79,9 +79,10 @@
     asking.responseType = "document"; // parsed by the browser; its scripts do not run
     asking.timeout = 20000;
     asking.onload = () => {
-      const page = asking.response;
+      const page = asking.response, out = asking.status === 401;
       asking = null;
       if (paused || pressed) return;
+      if (out) { stop(); show("off", "Logged out: reload"); say("You are logged out"); return; }
       if (page && page.getElementById("main")) { take(page); show("on", "Live"); } else show("off", "Out of reach");
     };
     asking.onerror = asking.ontimeout = asking.onabort = () => { asking = null; if (!paused) show("off", "Out of reach"); };

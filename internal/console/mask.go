@@ -1,0 +1,187 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+const (
+	// masked stands for a value that is not shown.
+	masked = "•••"
+	// maxMaskable is how big a body may be that is masked field by field; a bigger one is masked whole.
+	maxMaskable = 1 << 20
+	// maxMaskDepth bounds objects in objects, and JSON that is the text of a field of JSON.
+	maxMaskDepth = 100
+)
+
+// masks say which values are shown to nobody who does not reveal them, by the names of their fields. The zero value masks bodies that are
+// not JSON, and nothing by name. Safe for concurrent use.
+type masks struct{ names *regexp.Regexp }
+
+// newMasks takes names with * for any text; case does not count, nor what is neither letter nor digit.
+func newMasks(patterns []string) (masks, error) {
+	var all []string
+	for _, pattern := range patterns {
+		var text strings.Builder
+		for i, part := range strings.Split(pattern, "*") {
+			if i > 0 {
+				text.WriteString(".*")
+			}
+			text.WriteString(regexp.QuoteMeta(plainName(part)))
+		}
+		if strings.Trim(text.String(), ".*") == "" {
+			return masks{}, fmt.Errorf("%q masks everything", pattern)
+		}
+		all = append(all, text.String())
+	}
+	if len(all) == 0 {
+		return masks{}, nil
+	}
+	names, err := regexp.Compile("(?s)^(?:" + strings.Join(all, "|") + ")$")
+	if err != nil {
+		return masks{}, fmt.Errorf("masks: %w", err)
+	}
+	return masks{names}, nil
+}
+
+func plainName(name string) string {
+	return strings.Map(func(char rune) rune {
+		if unicode.IsLetter(char) || unicode.IsDigit(char) {
+			return unicode.ToLower(char)
+		}
+		return -1
+	}, name)
+}
+
+// name says whether the values of a name are masked.
+func (m masks) name(name string) bool { return m.names != nil && m.names.MatchString(plainName(name)) }
+
+// body is a text of it that may be shown, and whether it is all masked: what is not JSON is, and what is JSON but has no names.
+func (m masks) body(body []byte) (text string, whole bool) {
+	if len(body) > maxMaskable || !json.Valid(body) {
+		return masked, true
+	}
+	var out bytes.Buffer
+	w := maskWriter{masks: m, out: &out}
+	if w.document(body, false, 0) != nil || !w.named {
+		return masked, true
+	}
+	return out.String(), false
+}
+
+// header is the value of a header as it may be shown.
+func (m masks) header(name, value string) string {
+	if m.name(name) {
+		return masked
+	}
+	return value
+}
+
+// maskWriter writes one JSON document anew, in its order, with numbers as they are.
+type maskWriter struct {
+	masks masks
+	out   *bytes.Buffer
+	named bool // something has a name
+}
+
+var errDeep = errors.New("too deep")
+
+// document writes a valid one.
+func (w *maskWriter) document(body []byte, named bool, depth int) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	return w.value(d, named, depth)
+}
+
+// value writes the next one; named says that a name that is not masked leads to it.
+func (w *maskWriter) value(d *json.Decoder, named bool, depth int) error {
+	if depth > maxMaskDepth {
+		return errDeep
+	}
+	token, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("read JSON: %w", err)
+	}
+	switch token := token.(type) {
+	case json.Delim:
+		w.out.WriteString(token.String())
+		for first := true; d.More(); first = false {
+			if !first {
+				w.out.WriteByte(',')
+			}
+			if token == '[' {
+				err = w.value(d, named, depth+1)
+			} else {
+				err = w.member(d, depth+1)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		end, err := d.Token()
+		if err != nil {
+			return fmt.Errorf("read JSON: %w", err)
+		}
+		w.out.WriteString(end.(json.Delim).String()) //nolint:forcetypeassert // the document is valid
+		return nil
+	case string:
+		return w.text(token, named, depth)
+	}
+	if !named {
+		return w.json(masked)
+	}
+	return w.json(token)
+}
+
+func (w *maskWriter) member(d *json.Decoder, depth int) error {
+	token, err := d.Token()
+	if err != nil {
+		return fmt.Errorf("read JSON: %w", err)
+	}
+	name, _ := token.(string)
+	w.named = true
+	if err := w.json(name); err != nil {
+		return err
+	}
+	w.out.WriteByte(':')
+	if !w.masks.name(name) {
+		return w.value(d, true, depth)
+	}
+	var skipped json.RawMessage
+	if err := d.Decode(&skipped); err != nil {
+		return fmt.Errorf("read JSON: %w", err)
+	}
+	return w.json(masked)
+}
+
+// text may be JSON itself, as some pack it.
+func (w *maskWriter) text(text string, named bool, depth int) error {
+	inner := strings.TrimSpace(text)
+	if inner != "" && (inner[0] == '{' || inner[0] == '[') && json.Valid([]byte(inner)) {
+		var packed bytes.Buffer
+		p := maskWriter{masks: w.masks, out: &packed}
+		if err := p.document([]byte(inner), named, depth+1); err != nil {
+			return err
+		}
+		return w.json(packed.String())
+	}
+	if !named {
+		return w.json(masked)
+	}
+	return w.json(text)
+}
+
+func (w *maskWriter) json(value any) error {
+	e := json.NewEncoder(w.out)
+	e.SetEscapeHTML(false) // the page escapes
+	if err := e.Encode(value); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	w.out.Truncate(w.out.Len() - 1) // its newline
+	return nil
+}

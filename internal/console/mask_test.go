@@ -1,0 +1,65 @@
+package console_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/console"
+)
+
+func TestValuesAreMaskedByTheirNames(t *testing.T) {
+	t.Parallel()
+	patterns := []string{"*password*", "authorization", "*card*", "iban"}
+	for body, want := range map[string]string{
+		`{"orderId":42,"password":"x"}`:                                 `{"orderId":42,"password":"•••"}`,
+		`{ "User-Password_2" : {"a":[1,2]}, "b":[{"card":7},1] }`:       `{"User-Password_2":"•••","b":[{"card":"•••"},1]}`,
+		`{"\u0070assword":"x","PASSWORD":null}`:                         `{"password":"•••","PASSWORD":"•••"}`,
+		`{"n":12345678901234567890.10,"authorizations":1,"libans":"y"}`: `{"n":12345678901234567890.10,"authorizations":1,"libans":"y"}`,
+		`{"packed":"{\"password\":\"x\",\"a\":1}"}`:                     `{"packed":"{\"password\":\"•••\",\"a\":1}"}`,
+		`{"packed":" [{\"iban\":\"DE1\"}]"}`:                            `{"packed":"[{\"iban\":\"•••\"}]"}`,
+		`{"twice":1,"twice":2,"iban":1,"iban":2}`:                       `{"twice":1,"twice":2,"iban":"•••","iban":"•••"}`,
+		`[{"a":1},"loose",2,true]`:                                      `[{"a":1},"•••","•••","•••"]`,
+		`{"a":"<script>&\u2028"}`:                                       `{"a":"<script>&\u2028"}`,
+		`{"":1,"-":2}`:                                                  `{"":1,"-":2}`,
+	} {
+		got, whole, err := console.Masked(body, patterns...)
+		require.NoError(t, err)
+		require.False(t, whole, body)
+		require.Equal(t, want, got)
+	}
+	for _, body := range []string{
+		"", "name=ann&password=x", `{"a":1`, `{"a":1}{"b":2}`, `"4111111111111111"`, "4111111111111111", `["4111111111111111"]`, "\xff", `{"a":"` + strings.Repeat("x", 1<<20) + `"}`,
+		strings.Repeat(`{"a":`, 200) + "1" + strings.Repeat("}", 200),
+	} {
+		got, whole, err := console.Masked(body, patterns...)
+		require.NoError(t, err)
+		require.True(t, whole, body)
+		require.Equal(t, "•••", got)
+	}
+	for _, everything := range []string{"", "*", "**", " - * "} {
+		_, _, err := console.Masked("{}", everything)
+		require.Error(t, err, everything)
+	}
+	require.Equal(t, "type a, where [orderId=1 card.number=•••]", console.FilterText(`{"type":"a","where":["orderId=1","card.number=4111"]}`, patterns...))
+}
+
+// Whatever a body is, what has a masked name is not in what is shown, and that is JSON.
+func FuzzMask(f *testing.F) {
+	for _, seed := range []string{`{"a":1}`, `{"password":"hidden"}`, `[{"b":[{"Pass-Word":["hidden"]}]}]`, `{"p":"{\"password\":\"hidden\"}"}`, `"hidden"`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		got, whole, err := console.Masked(body, "*password*")
+		require.NoError(t, err)
+		if whole {
+			return
+		}
+		require.True(t, json.Valid([]byte(got)), got)
+		again, _, err := console.Masked(got, "*password*")
+		require.NoError(t, err)
+		require.Equal(t, got, again, "nothing is left to mask")
+	})
+}
