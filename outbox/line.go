@@ -1,18 +1,16 @@
 package outbox
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/surefoot-mq/surefoot/internal/strictjson"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -30,7 +28,7 @@ func ParseLine(line []byte, maxBody int) (message.Message, error) {
 	if !utf8.Valid(line) {
 		return message.Message{}, errors.New("is not valid UTF-8; send other bytes as payload_base64")
 	}
-	members, err := objectMembers(line)
+	members, err := strictjson.Members(line)
 	if err != nil {
 		return message.Message{}, err
 	}
@@ -45,48 +43,6 @@ func ParseLine(line []byte, maxBody int) (message.Message, error) {
 		return message.Message{}, errors.New("needs one of payload (any JSON) and payload_base64")
 	}
 	return m, m.Validate(maxBody)
-}
-
-// objectMembers splits an object and leaves the bytes of its values as they are.
-func objectMembers(line []byte) (map[string]json.RawMessage, error) {
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
-		return nil, errors.New("is not a JSON object")
-	}
-	members := map[string]json.RawMessage{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		if err != nil {
-			return nil, syntaxError(err)
-		}
-		name, _ := token.(string)
-		if _, twice := members[name]; twice {
-			return nil, fmt.Errorf("has the member %q twice", message.Clip(name, 64))
-		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, syntaxError(err)
-		}
-		members[name] = value
-	}
-	if _, err := decoder.Token(); err != nil {
-		return nil, syntaxError(err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has something behind the object; write one object per line")
-	}
-	return members, nil
-}
-
-// syntaxError keeps the place of a fault and leaves out the text around it.
-func syntaxError(err error) error {
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		if strings.Contains(syntax.Error(), "max depth") { // it may be right, but nothing here reads it
-			return fmt.Errorf("is nested too deep near byte %d; send such a payload as payload_base64", syntax.Offset)
-		}
-		return fmt.Errorf("is broken JSON near byte %d", syntax.Offset)
-	}
-	return errors.New("is broken or unfinished JSON")
 }
 
 func setMember(m *message.Message, name string, value json.RawMessage) error {

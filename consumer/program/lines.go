@@ -11,6 +11,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/internal/answer"
+	"github.com/surefoot-mq/surefoot/internal/strictjson"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 )
@@ -76,7 +77,7 @@ type reply struct {
 
 // parseReply refuses what is not the answer to the message with that id: then nobody knows what the process is doing.
 func parseReply(line []byte, id string) (reply, error) {
-	members, err := answer.Members(line)
+	members, err := strictjson.Members(line)
 	if err != nil {
 		return reply{}, fmt.Errorf("its answer %w; only answers go to standard output", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/surefoot-mq/surefoot/internal/answer"
+	"github.com/surefoot-mq/surefoot/internal/strictjson"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
@@ -145,7 +146,7 @@ func (p *process) awaitReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	members, err := answer.Members(text)
+	members, err := strictjson.Members(text)
 	if err != nil || len(members) != 1 || string(members["ready"]) != "true" {
 		return errors.New(`its first line is not {"ready": true}`)
 	}

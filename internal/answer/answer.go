@@ -7,11 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/surefoot-mq/surefoot/internal/strictjson"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/outbox"
 )
@@ -31,7 +30,7 @@ func FromHTTP(contentType string, body []byte) ([]message.Message, error) {
 	if len(body) == 0 || body[0] != '{' {
 		return nil, nil
 	}
-	members, err := Members(body)
+	members, err := strictjson.Members(body)
 	if err != nil {
 		if !isJSON(contentType) {
 			return nil, nil
@@ -67,39 +66,6 @@ func Events(list json.RawMessage) ([]message.Message, error) {
 	}
 	return events, nil
 }
-
-// Members splits a JSON object. Unlike encoding/json it takes names as they are written, each at most once.
-func Members(text []byte) (map[string]json.RawMessage, error) {
-	if !utf8.Valid(text) {
-		return nil, errors.New("is not valid UTF-8")
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
-		return nil, errors.New("is not a JSON object")
-	}
-	members := map[string]json.RawMessage{}
-	for decoder.More() {
-		token, err := decoder.Token()
-		name, _ := token.(string)
-		var value json.RawMessage
-		if err != nil || decoder.Decode(&value) != nil {
-			return nil, errBroken
-		}
-		if _, twice := members[name]; twice {
-			return nil, fmt.Errorf("has the member %q twice", message.Clip(name, 64))
-		}
-		members[name] = value
-	}
-	if _, err := decoder.Token(); err != nil {
-		return nil, errBroken
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("has something behind the object")
-	}
-	return members, nil
-}
-
-var errBroken = errors.New("is broken or unfinished JSON")
 
 func isJSON(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)

@@ -45,7 +45,7 @@ func TestAnswersThatAreWrongEmitNothing(t *testing.T) {
 		`{"events":[{"payload":"secret"}]}`:                                "Type is empty",
 		"{\"events\":[],\"\xff\":1}":                                       "UTF-8",
 		`{"events":[` + strings.Repeat(`1,`, 1000) + `1]}`:                 "at most 1000",
-		`{"events":` + strings.Repeat(`[`, 20_000):                         "broken or unfinished",
+		`{"events":` + strings.Repeat(`[`, 20_000):                         "nested too deep",
 	} {
 		events, err := answer.FromHTTP("application/json; charset=utf-8", []byte(body))
 		require.ErrorContains(t, err, want, body)

@@ -1,15 +1,15 @@
 package testkit
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/strictjson"
 )
 
 // Logger writes to the test's log at debug level: see [LogWriter].
@@ -40,34 +40,12 @@ func (w *logWriter) Write(line []byte) (int, error) {
 	defer w.mu.Unlock()
 	if w.t != nil {
 		w.t.Log(strings.TrimSuffix(string(line), "\n"))
-		if key := doubledKey(line); key != "" {
-			w.t.Errorf("this log line has the key %q twice: %s", key, line)
+		_, err := strictjson.Members(line)
+		if twice, ok := errors.AsType[*strictjson.TwiceError](err); ok {
+			w.t.Errorf("this log line %s: %s", twice, line)
 		}
 	}
 	return len(line), nil
-}
-
-// doubledKey returns a key that the line's object has twice, or "".
-func doubledKey(line []byte) string {
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
-		return ""
-	}
-	seen := map[json.Token]bool{}
-	for decoder.More() {
-		key, err := decoder.Token()
-		if err != nil {
-			return ""
-		}
-		if seen[key] {
-			return fmt.Sprint(key)
-		}
-		seen[key] = true
-		if decoder.Decode(new(json.RawMessage)) != nil {
-			return ""
-		}
-	}
-	return ""
 }
 
 func (w *logWriter) stop() {

@@ -1,9 +1,9 @@
 package testkit
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +109,6 @@ func (n *FaultyNetwork) add(t testing.TB, kind, direction string, attributes map
 	t.Helper()
 	toxic, err := json.Marshal(map[string]any{"type": kind, "stream": direction, "attributes": attributes})
 	require.NoError(t, err)
-	_, err = n.proxy.Toxics.AddToxicJson(strings.NewReader(string(toxic)))
+	_, err = n.proxy.Toxics.AddToxicJson(bytes.NewReader(toxic))
 	require.NoError(t, err)
 }

@@ -240,7 +240,7 @@ func TestLoggerRefusesAKeyThatComesTwice(t *testing.T) {
 	logger.Info().Str("other", "role").RawJSON("nested", []byte(`{"role":1}`)).Msg("role")
 	require.Empty(t, j.failed)
 	logger.Info().Str("role", "b").Msg("")
-	require.Contains(t, j.failed, `the key "role" twice`)
+	require.Contains(t, j.failed, `the member "role" twice`)
 }
 
 func TestBinaryIsBuiltOnce(t *testing.T) {
