@@ -19,6 +19,7 @@ const (
 	SectionOutbox   = "outbox"
 	SectionQueues   = "queue, retry, dead letters"
 	SectionSaga     = "saga and shutdown"
+	SectionGameDay  = "game day"
 )
 
 // Drill is one scenario.
@@ -31,6 +32,8 @@ type Drill struct {
 	Proves string `json:"proves"`
 	// Alone says that it stops a service of the local stack.
 	Alone bool `json:"alone"`
+	// Tool is a program that it needs beside the services. Empty: none.
+	Tool string `json:"tool"`
 	// Settings that can be changed, with their defaults.
 	Settings []Setting `json:"settings"`
 	// Arms in the order in which they run.
@@ -57,6 +60,7 @@ func All() []Drill {
 		dualWrite(), competingRelays(), leaseExpiry(), poisonOutbox(),
 		transient503(), poisonMessage(), deadlock(), retriesExhausted(), duplicateDelivery(), redrive(), latePayment(), slowConsumer(),
 		paymentTimeout(), reservationReconcile(), brokerOutage(), sigterm(), kill9(), badConfig(),
+		gameDay(),
 	}
 }
 

@@ -34,7 +34,7 @@ func TestEveryArmIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, d := range drill.All() {
 		require.NotEmpty(t, d.Proves, d.Name)
-		require.Contains(t, []string{drill.SectionCalls, drill.SectionOutcomes, drill.SectionOutbox, drill.SectionQueues, drill.SectionSaga}, d.Section, d.Name)
+		require.Contains(t, []string{drill.SectionCalls, drill.SectionOutcomes, drill.SectionOutbox, drill.SectionQueues, drill.SectionSaga, drill.SectionGameDay}, d.Section, d.Name)
 		require.Contains(t, d.ArmNames(), drill.After, "%s shows the pattern", d.Name)
 		for _, arm := range d.ArmNames() {
 			require.NotEmpty(t, drill.Played{}.Under(d, arm), "%s %s has no checks", d.Name, arm)
@@ -63,6 +63,7 @@ func TestAfterIsRedWithoutThePattern(t *testing.T) {
 	require.NoError(t, group.Wait())
 	for i, d := range all {
 		t.Run(d.Name, func(t *testing.T) {
+			needsTool(t, d)
 			require.NoError(t, failed[i])
 			require.Empty(t, played[i].Report.Error)
 			red := 0

@@ -1,6 +1,10 @@
 package drill
 
-import "context"
+import (
+	"context"
+	"strings"
+	"time"
+)
 
 // Played is what an arm observed, without a verdict.
 type Played struct {
@@ -42,3 +46,24 @@ const NotObserved = notObserved
 
 // ValueText is a value for people.
 func ValueText(v any) string { return valueText(v) }
+
+// Recorded is what promtool would be given of a series: texts are what a target answered step by step from second 1,000,000,000 on,
+// "" being a scrape that failed and "-" none.
+func Recorded(series string, texts ...string) string {
+	r := record(series)
+	r.began = time.Unix(1_000_000_000, 0)
+	at := make([]*scrape, len(texts))
+	for i, text := range texts {
+		if text == "-" {
+			continue
+		}
+		at[i] = &scrape{}
+		if text != "" {
+			at[i].values, _ = r.read(strings.NewReader(text), "")
+		}
+	}
+	return r.values(series, at)
+}
+
+// Labelled is labelled for tests.
+func Labelled(series, instance string) string { return labelled(series, instance) }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"os/exec"
 	"runtime"
 	"time"
 
@@ -170,11 +171,9 @@ func (r *Runner) one(ctx context.Context, d Drill) (*Report, error) {
 		return nil, err
 	}
 	report := r.blank(d, set)
-	if d.Alone {
-		if why := r.o.Stack.refuses(r.o); why != "" {
-			report.Verdict, report.Reason = Refused, why
-			return report, nil
-		}
+	if why := r.refuses(d); why != "" {
+		report.Verdict, report.Reason = Refused, why
+		return report, nil
 	}
 	checks := d.Checks(set)
 	for _, arm := range d.Arms {
@@ -189,6 +188,19 @@ func (r *Runner) one(ctx context.Context, d Drill) (*Report, error) {
 	report.Seconds = time.Since(report.Began).Seconds()
 	report.judge(ctx)
 	return report, nil
+}
+
+// refuses says why a drill cannot be run here; "" when it can.
+func (r *Runner) refuses(d Drill) string {
+	if d.Tool != "" {
+		if _, err := exec.LookPath(d.Tool); err != nil {
+			return d.Tool + " is missing, and the drill needs it: scripts/alerts install"
+		}
+	}
+	if d.Alone {
+		return r.o.Stack.refuses(r.o)
+	}
+	return ""
 }
 
 func (r *Runner) blank(d Drill, set Settings) *Report {

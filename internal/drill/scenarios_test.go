@@ -9,13 +9,14 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/drill"
 )
 
-// scenarios are the rows of the table of scenarios, in its order.
+// scenarios are the rows of the table of scenarios, in its order, and the game day.
 var scenarios = strings.Fields(`
 	retry-storm rate-limit polite-client circuit-breaker bulkhead timeout fallback budget tenant-bulkhead one-reservation dependency-down
 	uncertain-outcome key-conflict reconciliation durable-reconciliation compensation breaker-recovery
 	dual-write competing-relays lease-expiry poison-outbox
 	transient-503 poison-message deadlock retries-exhausted duplicate-delivery redrive late-payment slow-consumer
-	payment-timeout reservation-reconcile broker-outage sigterm kill-9 bad-config`)
+	payment-timeout reservation-reconcile broker-outage sigterm kill-9 bad-config
+	game-day`)
 
 func TestEveryScenarioHasItsDrill(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -34,7 +35,7 @@ func slowConsumer() Drill {
 		checks: func(s Settings) []Check {
 			n, size := s.Int("messages"), s.Int("messages")*s.Int("kib")/1024
 			return append(
-				expect(Before, "held_most", moreThan(s.Int("prefetch")), "memory_grown_mib", moreThan(0)), // how much, depends on when it was first looked at
+				expect(Before, "held_most", moreThan(s.Int("prefetch")), "memory_grown_mib", moreThan(size/2)),
 				// One more at the start: the first message has a subscription of its own, for it may be what killed the process before.
 				expect(After, "held_most", between(1, s.Int("prefetch")+1), "waiting_least", atLeast(n*3/4), "memory_grown_mib", lessThan(max(size/2, 16)), "handled", moreThan(0),
 					"lost", 0)...)
@@ -99,15 +100,16 @@ func slow(ctx context.Context, s *stage, role string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.fill(ctx, conn, queue.Name); err != nil {
-		return err
-	}
 	p, err := s.act(ctx, role, workerTask{Queue: queue, Takes: s.set.Duration("takes")})
 	if err != nil {
 		return err
 	}
+	base, err := s.idle(ctx, p, conn, queue.Name)
+	if err != nil {
+		return err
+	}
 	n, least, held := s.set.Int("messages"), s.set.Int("messages"), 0
-	base, most := 0, 0
+	most := 0
 	end := time.Now().Add(s.set.Duration("watch"))
 	for time.Now().Before(end) && pause.For(ctx, 50*time.Millisecond) {
 		waits, err := ready(ctx, conn, queue.Name)
@@ -121,9 +123,6 @@ func slow(ctx context.Context, s *stage, role string) error {
 		now, err := residentMiB(p.cmd.Process.Pid)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, p.out)
-		}
-		if waits < n && base == 0 {
-			base = now
 		}
 		most, least = max(most, now), min(least, waits)
 		held = max(held, n-waits-handled)
@@ -141,6 +140,28 @@ func slow(ctx context.Context, s *stage, role string) error {
 		return nil // it writes nothing down
 	}
 	return s.accountQueue(ctx, conn, queue.Name, n)
+}
+
+// idle returns the memory of a consumer that has nothing to do yet, and fills its queue while it stands still: nothing of what it will hold is
+// in the base, and it has all of them in front of it at once.
+func (s *stage) idle(ctx context.Context, p *process, conn *rabbit.Conn, queue string) (mib int, err error) {
+	err = eventually(ctx, 30*time.Second, "the consumer", func(ctx context.Context) (bool, error) {
+		_, consumers, err := conn.Inspect(ctx, queue)
+		return consumers > 0, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%w: %s", err, p.out)
+	}
+	if mib, err = residentMiB(p.cmd.Process.Pid); err != nil {
+		return 0, err
+	}
+	p.signal(syscall.SIGSTOP)
+	if err := eventually(ctx, 10*time.Second, "the consumer to stand still", func(context.Context) (bool, error) { return p.stopped(), nil }); err != nil {
+		return 0, err
+	}
+	err = s.fill(ctx, conn, queue)
+	p.signal(syscall.SIGCONT)
+	return mib, err
 }
 
 // accountQueue counts what is neither handled nor waits again, once the broker has taken back what was held.
@@ -161,13 +182,18 @@ func (s *stage) accountQueue(ctx context.Context, conn *rabbit.Conn, queue strin
 
 // fill publishes messages into a queue, confirmed.
 func (s *stage) fill(ctx context.Context, conn *rabbit.Conn, queue string) error {
+	body := []byte(`{"kind":"ok","text":"` + strings.Repeat("x", s.set.Int("kib")<<10) + `"}`)
+	return publishInto(ctx, conn, queue, s.set.Int("messages"), body)
+}
+
+// publishInto publishes n messages straight into a queue, confirmed.
+func publishInto(ctx context.Context, conn *rabbit.Conn, queue string, n int, body []byte) error {
 	publisher, err := conn.Publisher(ctx, rabbit.PublisherOptions{})
 	if err != nil {
 		return err
 	}
-	body := []byte(`{"kind":"ok","text":"` + strings.Repeat("x", s.set.Int("kib")<<10) + `"}`)
 	return errors.Join(together(8, func(lane int) error {
-		for i := lane; i < s.set.Int("messages"); i += 8 {
+		for i := lane; i < n; i += 8 {
 			letter := amqp.Publishing{MessageId: message.NewID(), Type: "drill.job", DeliveryMode: 2, ContentType: "application/json", Body: body}
 			if err := publisher.PublishConfirmed(ctx, "", queue, letter); err != nil {
 				return err
