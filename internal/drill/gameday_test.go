@@ -32,7 +32,7 @@ func TestTheGameDayAndItsDrillHaveTheSameAlerts(t *testing.T) {
 	exercises, _, found = strings.Cut(exercises, "\n## After")
 	require.True(t, found)
 	var written, asserted []string
-	for _, exercise := range strings.SplitSeq(exercises, "\n## ") {
+	for exercise := range strings.SplitSeq(exercises, "\n## ") {
 		_, alerts, found := strings.Cut(exercise, "\nAlert: ")
 		require.True(t, found, exercise)
 		of := regexp.MustCompile("`(Surefoot[A-Za-z]+)`").FindAllStringSubmatch(alerts, -1)
