@@ -3,9 +3,12 @@ package cli_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +20,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/message"
 )
@@ -254,4 +258,46 @@ func TestUpgrade(t *testing.T) {
 			require.Equal(t, 1, u.counts()["pauses"])
 		})
 	}
+}
+
+// A process that runs while the schema gets ahead of it works on; it is ready only if the schema says that it fits, and one that starts waits.
+func TestAProcessOfTheVersionBefore(t *testing.T) {
+	t.Parallel()
+	u := newUpgrading(t, int(pg.Version()))
+	stop := u.roles()
+	ready := func(code int, says string) {
+		t.Helper()
+		testkit.Eventually(t, time.Minute, fmt.Sprint("readiness ", code), func() bool {
+			addr := regexp.MustCompile(`"addr":"(127[^"]+)"`).FindStringSubmatch(u.text())
+			if addr == nil {
+				return false
+			}
+			response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + addr[1] + "/readyz")
+			if err != nil {
+				return false
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			return err == nil && response.StatusCode == code && strings.Contains(string(body), says)
+		})
+	}
+	ready(http.StatusOK, "")
+	next := strconv.FormatInt(pg.Version()+1, 10)
+	u.exec(`INSERT INTO @.schema_version (version_id, is_applied) VALUES (` + next + `, true)`)
+	ready(http.StatusServiceUnavailable, "use a newer surefoot")
+	u.enqueue("k", "on")
+	u.handles("on")
+	code, out := u.run("", "outbox", "ls")
+	require.Equal(t, 1, code, out)
+	require.Contains(t, out, "use a newer surefoot")
+
+	u.exec(`CREATE OR REPLACE FUNCTION @.schema_fits(p_program bigint) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT p_program >= ` +
+		strconv.FormatInt(pg.Version(), 10) + ` AND (SELECT max(version_id) = ` + next + ` FROM @.schema_version)'`)
+	ready(http.StatusOK, "")
+	u.succeed("outbox", "ls")
+	require.Zero(t, stop(), u.text())
+	started := u.roles()
+	u.enqueue("k", "after a start")
+	u.handles("on", "after a start")
+	require.Zero(t, started(), u.text())
 }
