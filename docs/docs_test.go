@@ -187,15 +187,40 @@ func TestTheSQLExamplesRun(t *testing.T) {
 func TestTheConfigurationExamplesLoad(t *testing.T) {
 	t.Parallel()
 	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
-	seen := 0
+	seen, files := 0, secretFiles(t)
 	for name, text := range documents(t) {
 		for _, found := range block.FindAllStringSubmatch(text, -1) {
 			indent := found[1][:len(found[1])-len(strings.TrimLeft(found[1], " "))]
 			yaml := strings.ReplaceAll("\n"+found[1], "\n"+indent, "\n")
-			_, err := config.Load(config.Sources{Path: name, ReadFile: func(string) ([]byte, error) { return []byte(yaml), nil }})
+			_, err := config.Load(config.Sources{Path: name, ReadFile: func(path string) ([]byte, error) {
+				if path != name {
+					return files(path)
+				}
+				return []byte(yaml), nil
+			}})
 			require.NoError(t, err, "%s", yaml)
 			seen++
 		}
 	}
 	require.GreaterOrEqual(t, seen, 2)
+}
+
+// secretFiles are what the examples name: certificates, keys, URLs.
+func secretFiles(t *testing.T) func(path string) ([]byte, error) {
+	t.Helper()
+	authority := testkit.NewAuthority(t)
+	pair := authority.Issue(t, testkit.Certificate{})
+	return func(path string) ([]byte, error) {
+		switch base := filepath.Base(path); {
+		case base == "ca.pem":
+			return os.ReadFile(authority.File)
+		case strings.HasSuffix(base, "-key.pem"):
+			return os.ReadFile(pair.Key)
+		case filepath.Ext(base) == ".pem":
+			return os.ReadFile(pair.Cert)
+		case base == "database-url":
+			return []byte("postgres://surefoot:secret@db.example.org/shop"), nil
+		}
+		return []byte("amqps://surefoot:secret@mq.example.org:5671/"), nil
+	}
 }
