@@ -16,7 +16,7 @@ func TestEveryThreatHasATestThatExists(t *testing.T) {
 	require.NoError(t, err)
 	name, tests, threats := regexp.MustCompile("`([A-Za-z0-9/]+)`"), map[string][]string{}, 0
 	inTable := false
-	for _, line := range strings.Split(string(text), "\n") {
+	for line := range strings.SplitSeq(string(text), "\n") {
 		switch {
 		case line == "| threat | what protects | tests |":
 			inTable = true
