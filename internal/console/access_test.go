@@ -393,24 +393,19 @@ func TestTLS(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, response.StatusCode, "in the clear nothing is said")
 }
 
-// Without TLS of its own it is reached through the proxy alone, also on all addresses.
+// Without TLS of its own it is reached through the proxy alone, also on all addresses, and nobody else gets as far as to log in.
 func TestOnlyTheProxyReachesIt(t *testing.T) {
 	t.Parallel()
 	for proxy, want := range map[string]int{"127.0.0.1/32": http.StatusOK, "10.0.0.7/32": http.StatusForbidden} {
 		var logged bytes.Buffer
-		s := newStage(t, func(o *console.Options) {
-			o.Listen, o.Access.PublicURL = "0.0.0.0:0", "https://ops.example.org"
-			o.Access.Proxies, o.Access.Header = []netip.Prefix{netip.MustParsePrefix(proxy)}, access.Header{User: "X-User", Groups: "X-Groups"}
-			o.Access.Mapping.View, o.Logger = []string{"dev"}, zerolog.New(zerolog.SyncWriter(&logged))
+		s := newStage(t, withLogin(t), func(o *console.Options) {
+			o.Listen, o.Access.PublicURL, o.Access.Proxies = "0.0.0.0:0", "https://ops.example.org", []netip.Prefix{netip.MustParsePrefix(proxy)}
+			o.Logger = zerolog.New(zerolog.SyncWriter(&logged))
 		})
 		_, port, _ := strings.Cut(strings.TrimPrefix(s.base, "http://[::]"), ":")
 		s.base = "http://127.0.0.1:" + port
-		a := s.do(s.request(http.MethodGet, "/queues", nil, func(r *http.Request) {
-			r.Host = "ops.example.org"
-			r.Header.Set("X-User", "vic")
-			r.Header.Set("X-Groups", "dev")
-		}))
-		require.Equal(t, want, a.status, proxy)
+		public := func(r *http.Request) { r.Host = "ops.example.org" }
+		require.Equal(t, want, s.do(s.request(http.MethodGet, "/login", nil, public)).status, proxy)
 		s.stop()
 		require.Equal(t, want == http.StatusForbidden, strings.Contains(logged.String(), "trusted proxy"), proxy)
 	}

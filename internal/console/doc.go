@@ -3,11 +3,12 @@
 // Guarantees:
 //   - It does nothing by itself. Everything that it changes goes through the functions of the command line, with who, why and from
 //     where in the audit; a GET changes nothing.
-//   - It listens on a loopback address only, for there is no login: whoever reaches the machine's loopback may do what
-//     the page offers. It answers only requests that name a loopback host (a page of elsewhere that turns its name into ours does
-//     not), takes changes from its own pages only, and lets no page frame it.
+//   - Without a login it listens on a loopback address only, and whoever reaches that may do what the page offers. With one, see package
+//     access, each route needs a role; beyond loopback it is reached by TLS, or through a trusted proxy alone. It answers only requests that
+//     name it (a page of elsewhere that turns its name into ours does not), takes changes from its own pages only, and lets no page frame it.
 //   - Every text from a message is hostile. It is bounded, control characters and whatever turns or hides text are shown as
-//     escapes, it is never markup, and a body is shown only on request.
+//     escapes, it is never markup, and a body is shown only on request. What has a masked name is shown to nobody but whoever reveals it
+//     with a reason, once that is in the audit.
 //   - A service that is away takes away what only that service knows. The page says so and shows the rest, and what was known before
 //     with its age.
 //   - Memory is bounded: samples of the last hour for a bounded number of queues, a bounded number of requests, streams and redrives.
