@@ -14,13 +14,11 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -29,6 +27,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 const enqueueSQL pg.SQL = `SELECT @schema@.enqueue_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`
@@ -145,14 +144,10 @@ func (o *Outbox) startSpan(ctx context.Context, msgs []message.Message) (context
 
 // explain turns the errors of a missing or foreign schema into what to do.
 func explain(err error, schema string) error {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return err
-	}
-	switch server.Code {
-	case "42883", "3F000", "42P01":
+	switch resilience.SQLStateOf(err) {
+	case "42883", pg.UndefinedSchema, pg.UndefinedTable:
 		return fmt.Errorf("schema %s has no outbox of this version; run `surefoot migrate up`: %w", pg.Schema(schema), err)
-	case "42501":
+	case pg.InsufficientPrivilege:
 		return fmt.Errorf("this database role may not do that; to enqueue it needs USAGE on schema %s and EXECUTE on its functions enqueue and enqueue_batch: %w", pg.Schema(schema), err)
 	}
 	return err

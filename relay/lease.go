@@ -68,8 +68,6 @@ UPDATE @schema@.outbox_leases SET owner = NULL, expires_at = '-infinity' WHERE s
 	leaveSQL pg.SQL = `DELETE FROM @schema@.outbox_members WHERE id = $1`
 )
 
-const insufficientPrivilege = "42501"
-
 // leaseStore is the leases and members in the database. All judgements are by the database's clock. It is
 // stateless.
 type leaseStore struct {
@@ -91,7 +89,7 @@ type lease struct {
 func (l *leaseStore) fences(ctx context.Context) (string, error) {
 	var database string
 	err := l.pool.QueryRow(ctx, identitySQL.In(l.schema)).Scan(&database)
-	if resilience.SQLStateOf(err) == insufficientPrivilege {
+	if resilience.SQLStateOf(err) == pg.InsufficientPrivilege {
 		err = l.pool.QueryRow(ctx, `SELECT current_database()`).Scan(&database) // taken away from us: better than nothing
 	}
 	if err != nil {

@@ -96,7 +96,7 @@ func (r *Relay) Run(ctx context.Context) error {
 // look at the version the grants name it with the rest.
 func (r *Relay) checkSchema(ctx context.Context) error {
 	err := pg.CheckVersion(ctx, r.opts.Pool, r.opts.Schema)
-	if err == nil || resilience.SQLStateOf(err) == insufficientPrivilege {
+	if err == nil || resilience.SQLStateOf(err) == pg.InsufficientPrivilege {
 		err = cmp.Or(CheckRights(ctx, r.opts.Pool, r.opts.Schema), err)
 	}
 	return err

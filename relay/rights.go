@@ -49,7 +49,7 @@ func (e *RightsError) Error() string {
 }
 
 // SQLState is PostgreSQL's insufficient_privilege.
-func (e *RightsError) SQLState() string { return insufficientPrivilege }
+func (e *RightsError) SQLState() string { return pg.InsufficientPrivilege }
 
 // CheckRights returns a [RightsError] that names what a relay needs and the pool's role does not have in the schema, nil when it has all;
 // any other error says that the database could not be asked. It changes nothing.

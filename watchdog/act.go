@@ -230,7 +230,7 @@ func (a *actor) refusal(ctx context.Context, err error) (string, bool) {
 		return "", false
 	case errors.Is(err, errUndone):
 		return usertable.Bounded(err), true
-	case state == "55P03":
+	case state == pg.LockNotAvailable:
 		return "another transaction has locked the row; try again", true
 	case strings.HasPrefix(state, "22"):
 		return "it cannot be a key of " + a.r.Table + ": " + usertable.Bounded(err), true

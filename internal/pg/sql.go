@@ -1,9 +1,13 @@
 package pg
 
-import (
-	"errors"
+import "github.com/surefoot-mq/surefoot/resilience"
 
-	"github.com/jackc/pgx/v5/pgconn"
+// What PostgreSQL says of a statement that more than one package has its own answer to; see [resilience.SQLStateOf].
+const (
+	InsufficientPrivilege = "42501"
+	UndefinedSchema       = "3F000"
+	UndefinedTable        = "42P01"
+	LockNotAvailable      = "55P03"
 )
 
 // SQL is a statement with the schema left open: each owner of a table keeps its statements as constants
@@ -16,12 +20,12 @@ func (s SQL) In(schema string) string {
 }
 
 func isUndefined(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && (server.Code == "42P01" || server.Code == "3F000")
+	state := resilience.SQLStateOf(err)
+	return state == UndefinedTable || state == UndefinedSchema
 }
 
 // isNotPrepared recognises what a prepared statement meets on another server connection than its own.
 func isNotPrepared(err error) bool {
-	var server *pgconn.PgError
-	return errors.As(err, &server) && (server.Code == "26000" || server.Code == "42P05")
+	state := resilience.SQLStateOf(err)
+	return state == "26000" || state == "42P05"
 }

@@ -152,7 +152,7 @@ func (s *Store) claim(ctx context.Context, conn *pgxpool.Conn, in *request) (tx 
 	batch.Queue(noWait)
 	results := conn.SendBatch(ctx, batch)
 	err = results.Close()
-	if resilience.SQLStateOf(err) == "55P03" {
+	if resilience.SQLStateOf(err) == pg.LockNotAvailable {
 		return results.Tx(), false, pendingFor(err)
 	}
 	if err != nil {
@@ -275,9 +275,9 @@ func (l *lent) takeBack() {
 // explain turns the errors of a missing schema into what to do.
 func explain(err error, schema string) error {
 	switch resilience.SQLStateOf(err) {
-	case "3F000", "42P01":
+	case pg.UndefinedSchema, pg.UndefinedTable:
 		return fmt.Errorf("schema %s has no table idempotency; run `surefoot migrate up`: %w", schema, err)
-	case "42501":
+	case pg.InsufficientPrivilege:
 		return fmt.Errorf("this database role needs SELECT, INSERT, UPDATE and DELETE on %s.idempotency: %w", schema, err)
 	}
 	return err
