@@ -22,11 +22,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -35,6 +35,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/answer"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
@@ -56,7 +57,7 @@ type Options struct {
 	BearerFile string
 	// SigningKeyFile holds the key of [Sign]; it is read for each message. Default: none, requests are not signed.
 	SigningKeyFile string
-	// CAFile holds the trusted authorities in PEM form; it is read once. Default: the system's.
+	// CAFile holds the trusted authorities in PEM form; it is read for each connection. Default: the system's.
 	CAFile string
 	// CertFile and KeyFile are the client's certificate; they are read for each connection. Default: none.
 	CertFile, KeyFile string
@@ -72,6 +73,7 @@ type Endpoint struct {
 	blank     *http.Request // what all requests have alike, so that the URL is not read anew for each
 	client    *httpclient.Client
 	transport *http.Transport
+	files     tlsfiles.Files
 }
 
 // New checks the options and reads the files that they name once, so that what is missing is found at the start. It makes no
@@ -87,14 +89,15 @@ func New(o Options) (*Endpoint, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	trust, err := o.tls()
+	files := tlsfiles.Files{CA: o.CAFile, Cert: o.CertFile, Key: o.KeyFile}
+	trust, err := files.Client()
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
 	if _, err := o.secrets(); err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
-	e := &Endpoint{o: o, blank: blank, transport: newTransport(o.Policy.Settings().Bulkhead.Active, trust)}
+	e := &Endpoint{o: o, files: files, blank: blank, transport: newTransport(o.Policy.Settings().Bulkhead.Active, files, trust)}
 	e.client, err = httpclient.New(httpclient.Options{
 		Policy: o.Policy, Transport: deadlines{e.transport}, MaxBody: answer.MaxBytes,
 		// The queue tries again, with its delays and its count. Trying here too would multiply.
@@ -106,7 +109,7 @@ func New(o Options) (*Endpoint, error) {
 // Close lets idle connections go.
 func (e *Endpoint) Close() { e.transport.CloseIdleConnections() }
 
-func newTransport(places int, trust *tls.Config) *http.Transport {
+func newTransport(places int, files tlsfiles.Files, trust *tls.Config) *http.Transport {
 	const maxHeaders = 256 << 10
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // somebody has replaced it
@@ -114,33 +117,45 @@ func newTransport(places int, trust *tls.Config) *http.Transport {
 	}
 	t = t.Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxResponseHeaderBytes = 0, places, maxHeaders
-	t.TLSClientConfig = trust
+	t.TLSClientConfig = trust // through a proxy
+	t.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return dialTLS(ctx, t, files, network, addr)
+	}
 	return t
 }
 
-func (o Options) tls() (*tls.Config, error) {
-	trust := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read authorities: %w", err)
-		}
-		trust.RootCAs = x509.NewCertPool()
-		if !trust.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no certificate in PEM form", o.CAFile)
-		}
+// dialTLS reads the files anew. That they cannot be used is no fault of the message.
+func dialTLS(ctx context.Context, t *http.Transport, files tlsfiles.Files, network, addr string) (net.Conn, error) {
+	trust, err := files.Client()
+	if err != nil {
+		return nil, resilience.Unavailable(fmt.Errorf("endpoint: %w", err))
 	}
-	if o.CertFile != "" {
-		read := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-			return &pair, err
-		}
-		if _, err := read(nil); err != nil {
-			return nil, fmt.Errorf("read client certificate: %w", err)
-		}
-		trust.GetClientCertificate = read
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
 	}
-	return trust, nil
+	trust.ServerName, trust.NextProtos = host, []string{"h2", "http/1.1"}
+	socket, err := dial(ctx, t, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if t.TLSHandshakeTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t.TLSHandshakeTimeout)
+		defer cancel()
+	}
+	conn := tls.Client(socket, trust)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	return conn, nil
+}
+
+func dial(ctx context.Context, t *http.Transport, network, addr string) (net.Conn, error) {
+	if t.DialContext != nil {
+		return t.DialContext(ctx, network, addr)
+	}
+	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
 // secrets are what goes with a request and may be replaced at any time.
@@ -186,7 +201,7 @@ func (e *Endpoint) Handle(ctx context.Context, m message.Message) ([]message.Mes
 	}
 	response, err := e.client.Do(request) //nolint:bodyclose // read and closed
 	if err != nil {
-		return e.refused(err)
+		return e.refused(e.files.Explain(err, e.blank.URL.Hostname()))
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/consumer/endpoint"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
@@ -279,6 +280,45 @@ func TestTLSTrustsTheGivenAuthority(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 }
 
+func TestFilesForTLSAreReadForEachConnection(t *testing.T) {
+	t.Parallel()
+	authority, other := testkit.NewAuthority(t), testkit.NewAuthority(t)
+	own, client := authority.Issue(t, testkit.Certificate{}), authority.Issue(t, testkit.Certificate{Name: "surefoot"})
+	config, err := tlsfiles.Files{CA: authority.File, Cert: own.Cert, Key: own.Key}.Server(nil)
+	require.NoError(t, err)
+	var name atomic.Pointer[string]
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		name.Store(&r.TLS.PeerCertificates[0].Subject.CommonName)
+	}))
+	server.TLS = config
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	trusted := file(t, "")
+	trust := func(a *testkit.Authority) {
+		text, err := os.ReadFile(a.File)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(trusted, text, 0o600))
+	}
+	trust(authority)
+	e := newEndpoint(t, limits, endpoint.Options{URL: server.URL, CAFile: trusted, CertFile: client.Cert, KeyFile: client.Key})
+	handle := func() error {
+		_, err := e.Handle(t.Context(), message.Message{ID: "m1", Type: "t"})
+		e.Close() // the next message needs another connection
+		return err
+	}
+	require.NoError(t, handle())
+	require.Equal(t, "surefoot", *name.Load())
+	authority.IssueInto(t, client, testkit.Certificate{Name: "renewed"})
+	require.NoError(t, handle())
+	require.Equal(t, "renewed", *name.Load())
+	trust(other)
+	require.ErrorContains(t, handle(), "is signed by none of the authorities in "+trusted)
+	require.NoError(t, os.Remove(trusted))
+	require.Equal(t, resilience.ClassUnavailable, resilience.Classify(handle()), "no fault of the message")
+	trust(authority)
+	require.NoError(t, handle())
+}
+
 func TestAnOpenCircuitAndFullPlacesAreNoFaultOfTheMessage(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -322,14 +362,14 @@ func TestWhatIsMissingIsFoundAtTheStart(t *testing.T) {
 	guard, err := policy.New(policy.Options{Name: "mail"})
 	require.NoError(t, err)
 	for want, o := range map[string]endpoint.Options{
-		"URL and Policy":          {Policy: guard},
-		"read bearer token":       {Policy: guard, URL: "http://a/", BearerFile: "/nowhere"},
-		"read signing key":        {Policy: guard, URL: "http://a/", SigningKeyFile: "/nowhere"},
-		"must hold one line":      {Policy: guard, URL: "http://a/", SigningKeyFile: file(t, "a\nb")},
-		"read authorities":        {Policy: guard, URL: "http://a/", CAFile: "/nowhere"},
-		"holds no certificate":    {Policy: guard, URL: "http://a/", CAFile: file(t, "no")},
-		"read client certificate": {Policy: guard, URL: "http://a/", CertFile: "/nowhere", KeyFile: "/nowhere"},
-		"the URL is none":         {Policy: guard, URL: "http://a\x00/"},
+		"URL and Policy":           {Policy: guard},
+		"read bearer token":        {Policy: guard, URL: "http://a/", BearerFile: "/nowhere"},
+		"read signing key":         {Policy: guard, URL: "http://a/", SigningKeyFile: "/nowhere"},
+		"must hold one line":       {Policy: guard, URL: "http://a/", SigningKeyFile: file(t, "a\nb")},
+		"ca_file cannot be read":   {Policy: guard, URL: "http://a/", CAFile: "/nowhere"},
+		"holds no certificate":     {Policy: guard, URL: "http://a/", CAFile: file(t, "no")},
+		"cert_file cannot be read": {Policy: guard, URL: "http://a/", CertFile: "/nowhere", KeyFile: "/nowhere"},
+		"the URL is none":          {Policy: guard, URL: "http://a\x00/"},
 	} {
 		_, err := endpoint.New(o)
 		require.ErrorContains(t, err, want)

@@ -79,7 +79,7 @@ func (s *session) consoleOptions(ctx context.Context, c *config.Config) (console
 		return console.Options{}, err
 	}
 	pool, err := pg.Open(ctx, pg.Options{
-		URL: c.Database.URL.Reveal(), Name: "surefoot console " + s.env.Host, MaxConns: int32(c.Database.MaxConns),
+		URL: c.Database.Source.Reveal(), Name: "surefoot console " + s.env.Host, MaxConns: int32(c.Database.MaxConns),
 		ConnectTimeout: c.Database.ConnectTimeout, StatementTimeout: c.Database.StatementTimeout,
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/urlfile"
 )
 
 type queuesData struct {
@@ -57,7 +58,11 @@ func (c *Console) queuesPage(r *http.Request) (found, error) {
 
 // rabbitURL is where people look at the broker: the management URL without its credentials.
 func (c *Console) rabbitURL() string {
-	u, err := url.Parse(c.opts.ManagementURL)
+	text, err := urlfile.Resolve(c.opts.ManagementURL)
+	if err != nil {
+		return ""
+	}
+	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
 		return ""
 	}
