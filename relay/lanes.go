@@ -22,10 +22,13 @@ type limits struct {
 	trust       time.Duration // what was read longer ago is looked up before it is published
 }
 
+// maxLagging bounds the keys of a shard whose rows are read again later.
+const maxLagging = 100_000
+
 func (o Options) limits() limits {
 	return limits{
 		strict: o.OnPoison == Strict, window: o.Window, windowBytes: o.WindowBytes, maxWaiting: 2 * o.Window, maxSettling: 4 * o.Window,
-		perKey: max(o.Window/8, 4), lagging: o.MaxLagging, attempts: o.Attempts, probeMin: o.ProbeMin, probeMax: o.ProbeMax,
+		perKey: max(o.Window/8, 4), lagging: maxLagging, attempts: o.Attempts, probeMin: o.ProbeMin, probeMax: o.ProbeMax,
 		confirm: o.ConfirmTimeout, trust: o.Lease,
 	}
 }

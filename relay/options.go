@@ -84,8 +84,6 @@ type Options struct {
 	Sweep time.Duration
 	// Drain bounds how long a stop, or handing over a shard, waits for confirms. Default: 5 s.
 	Drain time.Duration
-	// MaxLagging bounds, per shard, the keys whose rows are read again later. Default: 100,000.
-	MaxLagging int
 	// Logger gets one line per change of state. Default: none.
 	Logger zerolog.Logger
 	// Registerer takes the metrics. Default: nil, none are registered.
@@ -111,7 +109,6 @@ func (o Options) withDefaults() Options {
 	o.ProbeMax = cmp.Or(o.ProbeMax, 5*time.Second)
 	o.Sweep = cmp.Or(o.Sweep, time.Minute)
 	o.Drain = cmp.Or(o.Drain, 5*time.Second)
-	o.MaxLagging = cmp.Or(o.MaxLagging, 100_000)
 	o.Schema = pg.Schema(o.Schema)
 	if o.Ready == nil {
 		o.Ready = func(error) {}
@@ -145,7 +142,7 @@ func (o Options) validate() error {
 	fault(o.OnPoison != Strict && o.OnPoison != Skip, "OnPoison is %q; use strict or skip", o.OnPoison)
 	fault(o.PollMin <= 0 || o.PollMax < o.PollMin, "PollMin must be positive and PollMax not below it")
 	fault(o.ProbeMin <= 0 || o.ProbeMax < o.ProbeMin, "ProbeMin must be positive and ProbeMax not below it")
-	fault(o.Shards < 0 || o.MaxBody < 0 || o.MaxLagging < 1, "Shards, MaxBody and MaxLagging must not be negative")
+	fault(o.Shards < 0 || o.MaxBody < 0, "Shards and MaxBody must not be negative")
 	fault(o.Backoff <= 0 || o.ConfirmTimeout <= 0 || o.Sweep <= 0 || o.Drain <= 0, "Backoff, ConfirmTimeout, Sweep and Drain must be positive")
 	return errors.Join(faults...)
 }
