@@ -226,6 +226,7 @@ func TestLoginsAreLimited(t *testing.T) {
 	require.NotEmpty(t, a.head.Get("Retry-After"))
 	require.Contains(t, a.body, "too many tries")
 	require.NotContains(t, a.body, `"/queues"`, "nothing of the pages")
+	require.NotContains(t, a.body, "v1.2.3")
 }
 
 func TestRevealing(t *testing.T) {

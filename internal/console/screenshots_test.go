@@ -80,6 +80,8 @@ func TestScreenshots(t *testing.T) {
 		size := b.shoot(picture, chromedp.CaptureScreenshot())
 		require.Less(t, size, 150_000, "%s is too big for a document", picture.name)
 	}
+	login := newStage(t, withLogin(t)).openBrowser(640)
+	login.shoot(shot{"login", "/", "#password", "light", 640}, chromedp.CaptureScreenshot())
 }
 
 // shoot writes a picture, and returns its size.
