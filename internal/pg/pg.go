@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -121,6 +122,15 @@ func (o Options) fresh() (*pgxpool.Config, error) {
 		connectTimeout: o.ConnectTimeout, statementTimeout: o.StatementTimeout, mode: choosesMode(config.ConnString()),
 	}
 	return config, nil
+}
+
+// CertificateAdvice is what to do when WantsCertificate.
+const CertificateAdvice = "set database.cert_file and key_file to a certificate that the server trusts (ssl_ca_file), with the role's name as its common name"
+
+// WantsCertificate reports whether the server refused a connection because no certificate, or none that it trusts, came with it.
+func WantsCertificate(err error) bool {
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refusal.Code == "28000" && strings.Contains(refusal.Message, "client certificate")
 }
 
 // rereadError is a URL or a file that was usable when the pool was opened, and may be so again in a moment: it is being replaced.

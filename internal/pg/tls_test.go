@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,7 +55,9 @@ func TestTLS(t *testing.T) {
 		"without encryption": {testkit.WithQuery(t, right, "sslmode", "disable"), "no encryption"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.ErrorContains(t, open(t, tt.url).Ping(t.Context()), tt.want)
+			err := open(t, tt.url).Ping(t.Context())
+			require.ErrorContains(t, err, tt.want)
+			require.Equal(t, strings.Contains(tt.want, "valid client certificate"), pg.WantsCertificate(err))
 		})
 	}
 	for want, own := range map[string]testkit.Pair{
