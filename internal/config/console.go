@@ -76,7 +76,7 @@ func (c *Console) checkPublic(r *reader) {
 	}
 	u, err := url.Parse(c.PublicURL)
 	if err != nil || !isWebAddress(c.PublicURL) || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		r.wrong("console.public_url", "is %s, but must be a URL without a path, such as https://surefoot.example.org", quote(c.PublicURL))
+		r.wrong("console.public_url", "must be a URL without a path and a user, such as https://surefoot.example.org") // not shown: it may hold a password
 		return
 	}
 	if addr, err := netip.ParseAddr(u.Hostname()); u.Scheme != "https" && u.Hostname() != "localhost" && (err != nil || !addr.IsLoopback()) {
