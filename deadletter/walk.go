@@ -34,7 +34,7 @@ const (
 	emptyLimit = 5 * time.Second
 	// settleRounds: the first makes the broker take up what it kept back, the second carries that out, one more to be sure.
 	settleRounds = 3
-	// returnLimit bounds the wait for what is given back, and returnEach adds to it for each letter.
+	// returnLimit is how long nothing may come back of what is given back, and returnEach adds to it for each letter.
 	returnLimit = 10 * time.Second
 	returnEach  = 200 * time.Microsecond
 	// returnSoon bounds the wait for what an ended connection held.
@@ -306,7 +306,7 @@ func (w *walker) takeReturned(ctx context.Context) error {
 }
 
 // close gives back what is held. The broker does so a moment after it has answered; close waits for that, within bounds, so that
-// whoever looks next finds everything in its place.
+// whoever looks next finds everything in its place: a redrive that begins before its letters are back would take them to be gone.
 func (w *walker) close(ctx context.Context) error {
 	select {
 	case <-w.conn.Done():
@@ -322,14 +322,17 @@ func (w *walker) close(ctx context.Context) error {
 }
 
 func (w *walker) awaitReturn(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, returnLimit+time.Duration(w.total-w.acked)*returnEach)
-	defer cancel()
+	limit := returnLimit + time.Duration(w.total-w.acked)*returnEach
+	back, since := -1, time.Now()
 	for {
 		q, err := inspect(ctx, w.conn, w.queue)
 		if err != nil || q.Messages >= w.found-w.acked {
 			return err
 		}
-		if !pause.For(ctx, returnPoll) {
+		if q.Messages > back { // as long as letters come, the others will
+			back, since = q.Messages, time.Now()
+		}
+		if time.Since(since) > limit || !pause.For(ctx, returnPoll) {
 			return nil // somebody else takes from the queue; nothing of ours is missing
 		}
 	}
