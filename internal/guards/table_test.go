@@ -198,7 +198,7 @@ var all = []guard{
 		pkg: "deadletter", test: "TestARunMovesAKeyInThePlansOrder",
 	},
 	{
-		name: "what follows a message of its key that died again is held", file: "deadletter/runexec.go",
+		name: "what follows a message of its key that died again is held", file: "deadletter/runwaves.go",
 		from: "AND pending AND order_key = ANY($3)`", to: "AND pending AND order_key = ANY($3) AND false`",
 		pkg: "deadletter", test: "TestARunKeepsTheOrderOfKeys",
 	},
@@ -233,17 +233,17 @@ var all = []guard{
 		pkg: "deadletter", test: "TestAPlanIsExactlyWhatIsDone",
 	},
 	{
-		name: "the canary must be processed", file: "deadletter/runexec.go",
+		name: "the canary must be processed", file: "deadletter/runsettle.go",
 		from: "case failed > 0 && v.run.Wave == 1:", to: "case failed < 0:",
 		pkg: "deadletter", test: "TestTheCanaryDecides",
 	},
 	{
-		name: "a wave settles before the next begins", file: "deadletter/runexec.go",
+		name: "a wave settles before the next begins", file: "deadletter/runsettle.go",
 		from: "\t\tcase open == 0:\n", to: "\t\tcase open >= 0:\n",
 		pkg: "deadletter", test: "TestACanaryThatIsNotProcessedPausesTheRun",
 	},
 	{
-		name: "a run stops at too many failures", file: "deadletter/runexec.go",
+		name: "a run stops at too many failures", file: "deadletter/runsettle.go",
 		from: "most >= 0 && failed > most {", to: "most >= 0 && failed > most+1000 {",
 		pkg: "deadletter", test: "TestTheCanaryDecides",
 	},
