@@ -105,7 +105,7 @@ func (p *passage) oldest(now time.Time) (a age) {
 			a = age{now.Sub(before.at.Add(time.Duration(share * float64(after.at.Sub(before.at))))), about}
 		}
 	}
-	if !p.empty.IsZero() && (!a.Known() || now.Sub(p.empty) < a.Wait) {
+	if !p.empty.IsZero() && (!a.Known() || a.Bound == atLeast || now.Sub(p.empty) < a.Wait) {
 		a = age{now.Sub(p.empty), atMost}
 	}
 	return a
