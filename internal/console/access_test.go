@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
@@ -26,6 +27,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/console"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
+	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/watchdog"
 )
 
@@ -278,7 +280,7 @@ func TestRevealing(t *testing.T) {
 	require.NotContains(t, get(path+"m1", adam).body, "body-of-m1", "and that one time")
 
 	// What is masked is not found out by asking for it.
-	for _, where := range []string{"secret=body-of-m1", "secret!=x", "a.card.number=1", "Secret=1", "0=1", "0.a=1"} {
+	for _, where := range []string{"secret=body-of-m1", "secret!=x", "a.card.number=1", "Secret=1", "0=1", "0.a=1", " 0=1", "0!=1"} {
 		for _, page := range []string{"/dead/letters?queue=" + work + "&where=", "/dead/letters?queue=orders.saga.dlq&where="} {
 			require.Contains(t, get(page+url.QueryEscape(where), olga).body, "is masked", where)
 		}
@@ -286,6 +288,30 @@ func TestRevealing(t *testing.T) {
 	}
 	require.Contains(t, get("/dead/letters?queue="+work+"&where=orderId%3Dm1", olga).body, "1 message, the oldest first")
 	require.Contains(t, get("/dead/letters?queue="+work+"&where=secret%3Dbody-of-m1", adam).body, "1 message, the oldest first")
+}
+
+// Tables, what is packed into text, and answers that are cut off have names, too.
+func TestMasksReachIntoHeadersAndAnswers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, withLogin(t))
+	m := letter("m1", "order.paid", "permanent", "bad address")
+	m.Headers["meta"] = amqp.Table{"a": "shown-1", "secret": "hidden-1", "list": []any{amqp.Table{"card": "hidden-2"}}}
+	m.Headers["packed"] = `{"a":"shown-2","secret":"hidden-3"}`
+	m.Headers["form"] = []byte("a=1&secret=hidden-4")
+	message.Failure{
+		Class: "permanent", Type: "http 422", Message: "refused", LastFailedAt: time.Now(),
+		Stack: `{"you": "sent", "secret": "hidden-5", "and": "` + strings.Repeat("x", message.MaxErrorStack),
+	}.Write(m.Headers, 3)
+	s.fill(m)
+	page := s.do(s.request(http.MethodGet, "/dead/letter?queue="+work+"&id=m1&payload=1", nil, s.as("vic"))).body
+	require.Contains(t, page, "Answer of the endpoint")
+	require.Contains(t, page, "shown-1")
+	require.Contains(t, page, "shown-2")
+	require.NotContains(t, page, "hidden-")
+	page = s.do(s.request(http.MethodPost, "/dead/reveal?queue="+work+"&id=m1", url.Values{"reason": {"r"}}, s.as("adam"))).body
+	for _, n := range []string{"1", "2", "3", "4", "5"} {
+		require.Contains(t, page, "hidden-"+n)
+	}
 }
 
 // Only a change, and only once, makes a page say that it was made.

@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -188,7 +187,8 @@ func (m masks) filterText(filter json.RawMessage) string {
 		value := fields[name]
 		if list, ok := value.([]any); ok && name == "where" {
 			for i, where := range list {
-				if field, _, _ := strings.Cut(fmt.Sprint(where), "="); slices.ContainsFunc(strings.Split(field, "."), m.name) {
+				if _, isMasked := m.field(fmt.Sprint(where)); isMasked {
+					field, _, _ := strings.Cut(fmt.Sprint(where), "=")
 					list[i] = field + "=" + masked
 				}
 			}

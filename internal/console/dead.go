@@ -310,9 +310,9 @@ func (c *Console) open(d *letterData) {
 	}
 	d.Text = message.Clip(d.Text, maxPayload)
 	for _, name := range sortedKeys(l.UserHeaders) {
-		value := fmt.Sprint(l.UserHeaders[name])
-		if !d.Revealed {
-			value = m.header(name, value)
+		value := m.header(name, l.UserHeaders[name])
+		if d.Revealed {
+			value = fmt.Sprint(l.UserHeaders[name])
 		}
 		d.Headers = append(d.Headers, header{name, value})
 	}
@@ -320,8 +320,8 @@ func (c *Console) open(d *letterData) {
 		return
 	}
 	d.Response = l.Failure.Response
-	if text, whole := m.body([]byte(d.Response)); !d.Revealed && !whole {
-		d.Response = text
+	if !d.Revealed {
+		d.Response = m.text(d.Response)
 	}
 }
 
@@ -329,11 +329,8 @@ func (c *Console) open(d *letterData) {
 func (c *Console) filterOf(r *http.Request, choice choice) (deadletter.Filter, error) {
 	if access.From(r.Context()).Role < access.Admin {
 		for _, where := range choice.Where {
-			field, _, _ := strings.Cut(where, "=")
-			for name := range strings.SplitSeq(strings.TrimSuffix(field, "!"), ".") {
-				if _, err := strconv.Atoi(name); c.masks.name(name) || err == nil && strings.HasPrefix(field, name) {
-					return deadletter.Filter{}, &statusError{http.StatusForbidden, "the field " + cell(name) + " is masked: to choose by it needs the role admin", nil}
-				}
+			if name, isMasked := c.masks.field(where); isMasked {
+				return deadletter.Filter{}, &statusError{http.StatusForbidden, "the field " + cell(name) + " is masked: to choose by it needs the role admin", nil}
 			}
 		}
 	}

@@ -2,10 +2,13 @@ package console
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -52,7 +55,7 @@ func newMasks(patterns []string) (masks, error) {
 func plainName(name string) string {
 	return strings.Map(func(char rune) rune {
 		if unicode.IsLetter(char) || unicode.IsDigit(char) {
-			return unicode.ToLower(char)
+			return unicode.ToLower(unicode.ToUpper(char)) // handlers in Go take even a long s for an s
 		}
 		return -1
 	}, name)
@@ -74,12 +77,76 @@ func (m masks) body(body []byte) (text string, whole bool) {
 	return out.String(), false
 }
 
-// header is the value of a header as it may be shown.
-func (m masks) header(name, value string) string {
+// header is the value of a header as it may be shown: a table by the names in it.
+func (m masks) header(name string, value any) string {
 	if m.name(name) {
 		return masked
 	}
-	return value
+	switch value := value.(type) {
+	case string:
+		return m.text(value)
+	case map[string]any, []any:
+		table, err := json.Marshal(value)
+		if err != nil {
+			return masked
+		}
+		return m.text(string(table))
+	}
+	return fmt.Sprint(value)
+}
+
+// text is a text that has a name which is not masked, as it may be shown.
+func (m masks) text(text string) string {
+	if packed := packedJSON(text); packed != nil {
+		var out bytes.Buffer
+		w := maskWriter{masks: m, out: &out}
+		if w.document(packed, true, 0) != nil {
+			return masked
+		}
+		return out.String()
+	}
+	if m.within(text) {
+		return masked
+	}
+	return text
+}
+
+// packedJSON is the object or list that a text is; nil if it is none.
+func packedJSON(text string) []byte {
+	inner := strings.TrimSpace(text)
+	if inner == "" || inner[0] != '{' && inner[0] != '[' || !json.Valid([]byte(inner)) {
+		return nil
+	}
+	return []byte(inner)
+}
+
+// pairs are names with what joins them to a value: in JSON that is cut off, in a text or in JSON again; in forms, tags, headers.
+var pairs = regexp.MustCompile(`([\pL\pN_.$-]+)[\s"'\\]*[:=>]`)
+
+// within says whether a text that is not JSON, or what it is the base64 of, gives a masked name a value. That costs texts that only look so.
+func (m masks) within(text string) bool {
+	bare := strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(strings.TrimSpace(text), "="))
+	inner, _ := base64.RawStdEncoding.DecodeString(bare) // empty, or a beginning, if it is none
+	return m.gives(text) || m.gives(string(inner))
+}
+
+func (m masks) gives(text string) bool {
+	return m.names != nil && slices.ContainsFunc(pairs.FindAllStringSubmatch(text, -1), func(pair []string) bool { return m.name(pair[1]) })
+}
+
+// field says whether a condition, FIELD=VALUE, is on something masked: by which name, or because it leads into a list without one.
+func (m masks) field(condition string) (name string, isMasked bool) {
+	field, _, _ := strings.Cut(strings.TrimSpace(condition), "=")
+	names := strings.Split(strings.TrimSuffix(field, "!"), ".")
+	if _, err := strconv.Atoi(names[0]); err == nil {
+		return names[0], true
+	}
+	for _, name := range names {
+		if m.name(name) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // maskWriter writes one JSON document anew, in its order, with numbers as they are.
@@ -159,18 +226,17 @@ func (w *maskWriter) member(d *json.Decoder, depth int) error {
 	return w.json(masked)
 }
 
-// text may be JSON itself, as some pack it.
+// text may be JSON itself, as some pack it, or have some in it.
 func (w *maskWriter) text(text string, named bool, depth int) error {
-	inner := strings.TrimSpace(text)
-	if inner != "" && (inner[0] == '{' || inner[0] == '[') && json.Valid([]byte(inner)) {
+	if inner := packedJSON(text); inner != nil {
 		var packed bytes.Buffer
 		p := maskWriter{masks: w.masks, out: &packed}
-		if err := p.document([]byte(inner), named, depth+1); err != nil {
+		if err := p.document(inner, named, depth+1); err != nil {
 			return err
 		}
 		return w.json(packed.String())
 	}
-	if !named {
+	if !named || w.masks.within(text) {
 		return w.json(masked)
 	}
 	return w.json(text)

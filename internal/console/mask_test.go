@@ -22,6 +22,12 @@ func TestValuesAreMaskedByTheirNames(t *testing.T) {
 		`{"packed":" [{\"iban\":\"DE1\"}]"}`:                            `{"packed":"[{\"iban\":\"•••\"}]"}`,
 		`{"twice":1,"twice":2,"iban":1,"iban":2}`:                       `{"twice":1,"twice":2,"iban":"•••","iban":"•••"}`,
 		`[{"a":1},"loose",2,true]`:                                      `[{"a":1},"•••","•••","•••"]`,
+		`{"packed":"\"{\\\"password\\\":\\\"x\\\"}\""}`:                 `{"packed":"•••"}`,
+		`{"cut":"{\"password\":\"x"}`:                                   `{"cut":"•••"}`,
+		`{"form":"a=1&user_password=x","line":"IBAN : DE1"}`:            `{"form":"•••","line":"•••"}`,
+		`{"xml":"<a><iban>DE1</iban></a>","said":"my password"}`:        `{"xml":"•••","said":"my password"}`,
+		`{"base64":"eyJpYmFuIjogIkRFMSJ9","b":"aWJhbj1ERTE="}`:          `{"base64":"•••","b":"•••"}`,
+		`{"paſſword":"x","PASSWORD":1}`:                                 `{"paſſword":"•••","PASSWORD":"•••"}`,
 		`{"a":"<script>&\u2028"}`:                                       `{"a":"<script>&\u2028"}`,
 		`{"":1,"-":2}`:                                                  `{"":1,"-":2}`,
 	} {
@@ -43,6 +49,7 @@ func TestValuesAreMaskedByTheirNames(t *testing.T) {
 		_, _, err := console.Masked("{}", everything)
 		require.Error(t, err, everything)
 	}
+	require.Equal(t, "where [0=••• card!=•••]", console.FilterText(`{"where":["0=4111","card!=4111"]}`, patterns...), "what has no name is masked")
 	require.Equal(t, "type a, where [orderId=1 card.number=•••]", console.FilterText(`{"type":"a","where":["orderId=1","card.number=4111"]}`, patterns...))
 }
 
