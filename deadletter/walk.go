@@ -230,7 +230,7 @@ func (w *walker) settle(ctx context.Context) error {
 	if w.acked == 0 || w.over() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, returnLimit)
+	ctx, cancel := context.WithTimeout(ctx, rpcLimit+time.Duration(w.total)*returnEach) // so that one answer may take its time
 	defer cancel()
 	for rounds := 0; rounds < settleRounds; {
 		w.receiveReady(ctx)
