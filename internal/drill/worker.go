@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/internal/pause"
@@ -27,7 +28,7 @@ const (
 type workerTask struct {
 	Queue topology.Queue `json:"queue"`
 	Takes time.Duration  `json:"takes"` // by a message
-	// AckFirst has a careless worker acknowledge what it has not done yet.
+	// AckFirst has a careless worker acknowledge whatever comes as soon as it does, as consumers with automatic acknowledgements do.
 	AckFirst bool `json:"ackFirst"`
 	// DieAt has a careless worker die after the effect of so many messages and before their acknowledgement; 0: never.
 	DieAt int `json:"dieAt"`
@@ -148,18 +149,17 @@ func actCareless(ctx context.Context, o ActOptions) error {
 	if err != nil {
 		return err
 	}
+	deliveries := subscription.Deliveries()
+	if w.task.AckFirst {
+		deliveries = acknowledgedFirst(subscription)
+	}
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return nil // with all that it has taken
-		case d, open := <-subscription.Deliveries():
+		case d, open := <-deliveries:
 			if !open {
 				return subscription.Err()
-			}
-			if w.task.AckFirst {
-				if err := subscription.Ack(d.DeliveryTag, false); err != nil {
-					return err
-				}
 			}
 			if err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.handle(ctx, tx, message.FromDelivery(d)) }); err != nil && ctx.Err() == nil {
 				return err
@@ -174,4 +174,19 @@ func actCareless(ctx context.Context, o ActOptions) error {
 			}
 		}
 	}
+}
+
+// acknowledgedFirst hands on what has been acknowledged, until the subscription ends.
+func acknowledgedFirst(subscription *rabbit.Subscription) <-chan *amqp.Delivery {
+	taken := make(chan *amqp.Delivery, 10_000) // more than a drill has
+	go func() {
+		defer close(taken)
+		for d := range subscription.Deliveries() {
+			if subscription.Ack(d.DeliveryTag, false) != nil {
+				return
+			}
+			taken <- d
+		}
+	}()
+	return taken
 }
