@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,6 +65,14 @@ func settings(db testkit.DB) *config.Config {
 	return &c
 }
 
+// loaded gives a configuration what loading would: the URLs that are connected with.
+func loaded(c *config.Config) *config.Config {
+	c.Database.Source = cmp.Or(c.Database.Source, c.Database.URL)
+	c.AMQP.Source = cmp.Or(c.AMQP.Source, c.AMQP.URL)
+	c.AMQP.ManagementSource = cmp.Or(c.AMQP.ManagementSource, c.AMQP.ManagementURL)
+	return c
+}
+
 // start runs roles and waits until the probes answer; it fails the test if they do not stop at its end.
 func start(t *testing.T, c *config.Config, roles ...app.Role) *process {
 	t.Helper()
@@ -72,7 +81,7 @@ func start(t *testing.T, c *config.Config, roles ...app.Role) *process {
 	addr := make(chan string, 1)
 	go func() {
 		p.done <- app.Run(ctx, app.Options{
-			Config: c, Available: roles, Logger: testkit.Logger(t), Version: "v9",
+			Config: loaded(c), Available: roles, Logger: testkit.Logger(t), Version: "v9",
 			Listening: func(at string) { addr <- at },
 		})
 	}()
@@ -210,7 +219,7 @@ func TestTheLogTellsEachReasonWhyTheDatabaseIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience) // before the first reason is told once more
 	done := make(chan error, 1)
 	go func() {
-		err := app.Run(ctx, app.Options{Config: c, Available: []app.Role{role("a", idle)}, Logger: zerolog.New(writer)})
+		err := app.Run(ctx, app.Options{Config: loaded(c), Available: []app.Role{role("a", idle)}, Logger: zerolog.New(writer)})
 		done <- errors.Join(err, writer.Close())
 	}()
 	var reasons []string
@@ -239,7 +248,7 @@ func TestNotReadyFromTheFirstMomentOn(t *testing.T) {
 	defer cancel()
 	asked := false
 	err := app.Run(ctx, app.Options{
-		Config: settings(testkit.Database(t)), Available: []app.Role{role("a", idle)},
+		Config: loaded(settings(testkit.Database(t))), Available: []app.Role{role("a", idle)},
 		Listening: func(addr string) { // nothing but the probes has started
 			got := (&process{url: "http://" + addr}).get(t, "/readyz")
 			asked = true
@@ -449,7 +458,7 @@ func TestRoleThatCannotBeBuilt(t *testing.T) {
 	bad := role("bad", idle)
 	bad.New = func(app.Deps) (app.Runner, error) { return nil, errors.New("Exchange is missing") }
 	err := app.Run(t.Context(), app.Options{
-		Config: settings(testkit.Database(t)), Available: []app.Role{role("good", func(context.Context, app.Deps) error {
+		Config: loaded(settings(testkit.Database(t))), Available: []app.Role{role("good", func(context.Context, app.Deps) error {
 			t.Error("a role works though another cannot be built")
 			return nil
 		}), bad},
@@ -473,7 +482,7 @@ func TestNothingIsOpenedForAConfigurationThatCannotWork(t *testing.T) {
 		return bad
 	}
 	err := app.Run(t.Context(), app.Options{
-		Config: settings(testkit.DB{URL: "postgres://ann@127.0.0.1:1/d", Schema: "surefoot"}), Available: []app.Role{faulty("a"), faulty("b")},
+		Config: loaded(settings(testkit.DB{URL: "postgres://ann@127.0.0.1:1/d", Schema: "surefoot"})), Available: []app.Role{faulty("a"), faulty("b")},
 		Listening: func(string) { t.Error("the probes are served") },
 	})
 	require.EqualError(t, err, "set up a: no good\nset up b: no good")
@@ -504,7 +513,7 @@ func TestAddressInUse(t *testing.T) {
 	p := start(t, settings(db), role("a", idle))
 	c := settings(db)
 	c.HTTP.Listen = p.url[len("http://"):]
-	err := app.Run(t.Context(), app.Options{Config: c, Available: []app.Role{role("a", idle)}})
+	err := app.Run(t.Context(), app.Options{Config: loaded(c), Available: []app.Role{role("a", idle)}})
 	require.ErrorContains(t, err, "choose another http.listen")
 	require.NoError(t, p.end(t))
 }

@@ -47,7 +47,7 @@ func TestPanicOutsideAHandler(t *testing.T) {
 func panicInARole(t *testing.T, db testkit.DB) {
 	t.Helper()
 	_ = app.Run(t.Context(), app.Options{
-		Config: settings(db), Logger: zerolog.New(os.Stderr),
+		Config: loaded(settings(db)), Logger: zerolog.New(os.Stderr),
 		Available: []app.Role{role("a", func(context.Context, app.Deps) error {
 			var none []int
 			return fmt.Errorf("never: %d", none[len(os.Args)])
