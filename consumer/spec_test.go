@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/consumer"
@@ -22,6 +23,7 @@ topology:
     - {name: orders.saga}
     - {name: orders.mail, retry: [2s, 5s], max_attempts: 3, prefetch: 20, handler_timeout: 10s, ordering: lanes}
 inbox: {retention: 24h}
+log: {level: warn}
 `
 
 func writeConfig(t *testing.T, text string) (path string) {
@@ -41,6 +43,10 @@ func TestFromConfigTakesEverythingFromTheFile(t *testing.T) {
 	require.Equal(t, []any{"shop", 24 * time.Hour}, []any{o.Schema, o.InboxRetention})
 	require.NotEmpty(t, o.URL)
 	require.NotEmpty(t, o.ManagementURL)
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	require.Equal(t, host, o.Host)
+	require.Equal(t, zerolog.WarnLevel, o.Logger.GetLevel())
 }
 
 func TestFromConfigIsStrict(t *testing.T) {
