@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
+	"github.com/surefoot-mq/surefoot/internal/access"
 	"github.com/surefoot-mq/surefoot/internal/app"
 	"github.com/surefoot-mq/surefoot/internal/doctor"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
@@ -33,6 +34,9 @@ func (s *session) completions(cmd *cobra.Command) {
 	}
 	if cmd.Name() == "doctor" {
 		words["role"], words["skip"] = s.completeRoles, fixed(doctor.Checks()...)
+	}
+	if cmd.Name() == "hash-password" {
+		words["role"] = completeAccess
 	}
 	complete := func(flag *pflag.Flag) {
 		propose, known := words[flag.Name]
@@ -137,6 +141,15 @@ func (s *session) completeDependencies(context.Context, *cobra.Command) []string
 		return nil
 	}
 	return slices.Sorted(maps.Keys(c.Dependencies))
+}
+
+// completeAccess proposes what people may be in the console.
+func completeAccess(context.Context, *cobra.Command) []string {
+	var names []string
+	for _, role := range access.Roles() {
+		names = append(names, role.String())
+	}
+	return names
 }
 
 func (s *session) completeRoles(context.Context, *cobra.Command) []string {

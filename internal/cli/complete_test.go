@@ -69,6 +69,7 @@ func TestCompletionOfFixedWords(t *testing.T) {
 	e := env("dependencies: {orders: {}, payments: {}}\n")
 	require.Equal(t, []string{"json", "jsonl"}, complete(t, e, "dlq", "ls", "-o", "j"))
 	require.Equal(t, []string{"warn"}, complete(t, e, "version", "--log-level", "w"))
+	require.Equal(t, []string{"view", "operate", "admin"}, complete(t, e, "console", "hash-password", "--role", ""))
 	require.Equal(t, []string{"orders", "payments"}, complete(t, e, "circuits", "ls", "--dependency", ""))
 	require.Equal(t, []string{"reconcile", "relay"}, slices.Sorted(slices.Values(complete(t, e, "doctor", "--role", "re"))))
 	require.Equal(t, []string{"retry-window"}, complete(t, e, "doctor", "--skip", "re"))

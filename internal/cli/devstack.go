@@ -54,8 +54,8 @@ func (s *session) devStack(c *config.Config) (*devStack, error) {
 			return stack, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return nil, usageErrorf("set SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL, or start both with `docker compose -f deploy/compose.yaml up database broker`",
-				"%w", errNoStack)
+			return nil, usageErrorf("set SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL. In a checkout `scripts/stack up` starts both, and `scripts/stack env` prints their URLs; "+
+				"`docker compose -f deploy/compose.yaml up database broker` starts them where Docker is", "%w", errNoStack)
 		}
 	}
 }

@@ -155,6 +155,7 @@ func TestDLQRefusals(t *testing.T) {
 		"too many":       {s.env(), []string{"show", "--queue", "orders.saga", "--limit", "5000"}, cli.ExitUsage, "1 to 1000"},
 		"broker away":    {away, []string{"redrive", "--queue", "orders.saga", "--yes"}, cli.ExitUnreachable, "127.0.0.1:1"},
 		"wrong user":     {wrong, []string{"ls"}, cli.ExitDenied, "nobody-"},
+		"wrong password": {wrong, []string{"ls"}, cli.ExitDenied, "hint: correct user and password in SUREFOOT_AMQP_URL"},
 	} {
 		got := run(t, c.env, append([]string{"dlq"}, c.args...)...)
 		require.Equal(t, c.code, got.code, "%s: %s", name, got.stderr)

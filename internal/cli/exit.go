@@ -138,6 +138,18 @@ func hintOf(err error) string {
 	return ""
 }
 
+// credentialsHint says where a user or password stands that a server does not know. It is empty for every other error.
+func credentialsHint(err error) string {
+	refusal, ok := errors.AsType[*amqp.Error](err)
+	switch {
+	case strings.HasPrefix(resilience.SQLStateOf(err), "28"):
+		return "correct user and password in SUREFOOT_DATABASE_URL, or let the user in (pg_hba.conf)"
+	case ok && refusal.Code == amqp.AccessRefused && (refusal.Reason == amqp.ErrCredentials.Reason || strings.Contains(refusal.Reason, "Login was refused")):
+		return "correct user and password in SUREFOOT_AMQP_URL; rabbitmqctl change_password sets another"
+	}
+	return ""
+}
+
 // reported keeps err from being shown again, and its exit code.
 func reported(ctx context.Context, err error) error {
 	return &exitError{code: exitCode(ctx, err), err: err, reported: true}

@@ -54,6 +54,9 @@ func (s *session) report(err error, code int) {
 	}
 	fmt.Fprintf(s.env.Stderr, "%s%s\n", prefix, EscapeBlock(err.Error(), maxErrorText))
 	hint := hintOf(err)
+	if hint == "" {
+		hint = credentialsHint(err)
+	}
 	if hint == "" && code == ExitUnreachable {
 		hint = "start it, or correct its address; `surefoot doctor` says which service is out of reach"
 	}

@@ -70,4 +70,5 @@ func TestRefusedByTheDatabase(t *testing.T) {
 	got := run(t, env(""), "migrate", "status", "--database-url", wrong.String())
 	require.Equal(t, cli.ExitDenied, got.code, got.stderr)
 	require.NotContains(t, got.stderr, "hunter2")
+	require.Contains(t, got.stderr, "hint: correct user and password in SUREFOOT_DATABASE_URL")
 }

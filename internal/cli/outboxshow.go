@@ -77,7 +77,8 @@ func (s *session) shownRows(cmd *cobra.Command, id string) ([]shownRow, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("message %s is not in the outbox: it was published, discarded, or never enqueued", id)
+		return nil, fmt.Errorf("message %s is not in the outbox: it was published, discarded, or never enqueued; "+
+			"`surefoot message show` asks every store for its id", id)
 	}
 	parked, err := outbox.ListParked(cmd.Context(), db.pool, db.schema, outbox.Filter{IDs: []string{id}, Limit: maxParked})
 	if err != nil {

@@ -117,7 +117,7 @@ func commands(t *testing.T, words ...string) (all [][]string) {
 		all = append(all, words)
 	}
 	list, _, _ = strings.Cut(list, "\n\n")
-	for _, line := range strings.Split(strings.TrimSuffix(list, "\n"), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSuffix(list, "\n"), "\n") {
 		if name := strings.Fields(line)[0]; name != "help" && name != "completion" {
 			all = append(all, commands(t, append(slices.Clone(words), name)...)...)
 		}

@@ -39,7 +39,7 @@ func (s *session) topology() (*topology.Topology, topology.Spec, error) {
 func managed(err error) error {
 	switch {
 	case errors.Is(err, rabbit.ErrManagementDenied):
-		return denied(err, "give the user the tag \"management\" or \"monitoring\"")
+		return denied(err, "correct user and password, or give the user that tag: rabbitmqctl set_user_tags USER monitoring")
 	case errors.Is(err, rabbit.ErrManagementUnreachable):
 		return unreachable(err, "set --management-url, or enable the plugin rabbitmq_management; `surefoot topology apply --yes` works without it")
 	}

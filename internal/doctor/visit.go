@@ -159,7 +159,7 @@ func mendAbsence(p part, err error) string {
 	case p == broker && refused(err), errors.Is(err, rabbit.ErrNoVhost):
 		return "correct user, password and vhost in SUREFOOT_AMQP_URL; or rabbitmqctl add_vhost, add_user, set_permissions"
 	case errors.Is(err, rabbit.ErrManagementDenied):
-		return "give the user the tag that plan, verify and this need: rabbitmqctl set_user_tags USER monitoring"
+		return "correct user and password, or give the user the tag that plan, verify and this need: rabbitmqctl set_user_tags USER monitoring"
 	case p == tables:
 		return "`surefoot migrate up`"
 	case p == management:
