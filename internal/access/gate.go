@@ -188,6 +188,14 @@ func (g *Gate) Reaches(r *http.Request) error {
 
 // Who is the person that a request is from.
 func (g *Gate) Who(r *http.Request) (Person, error) {
+	// A page that updates itself is no activity of a person.
+	return g.who(r, r.Header.Get("Sec-Fetch-Dest") != "empty")
+}
+
+// Still is who a request is from that goes on for long, which is no activity either.
+func (g *Gate) Still(r *http.Request) (Person, error) { return g.who(r, false) }
+
+func (g *Gate) who(r *http.Request, active bool) (Person, error) {
 	p := Person{Address: g.address(r)}
 	switch g.Method() {
 	case ByNobody:
@@ -196,7 +204,7 @@ func (g *Gate) Who(r *http.Request) (Person, error) {
 	case ByHeader:
 		return g.byHeader(r, p)
 	}
-	s, known := g.session(r)
+	s, known := g.session(r, active)
 	if !known {
 		return p, ErrNobody
 	}
@@ -229,10 +237,14 @@ func (g *Gate) byHeader(r *http.Request, p Person) (Person, error) {
 	}
 	var groups []string
 	if g.opts.Header.Groups != "" {
-		for _, line := range r.Header.Values(g.opts.Header.Groups) {
-			for group := range strings.SplitSeq(line, ",") {
-				groups = append(groups, strings.TrimSpace(group))
-			}
+		lines := r.Header.Values(g.opts.Header.Groups)
+		if len(lines) > 1 { // one of them may be the browser's own
+			g.warn(r, "console refused a login with more than one header of groups")
+			return p, refused("the proxy in front says your groups more than once")
+		}
+		groups = strings.Split(strings.Join(lines, ""), ",")
+		for i := range groups {
+			groups[i] = strings.TrimSpace(groups[i])
 		}
 	}
 	p.Name, p.Role = names[0], g.opts.Mapping.of(groups)
@@ -270,7 +282,7 @@ func (g *Gate) addr(r *http.Request) netip.Addr {
 		hops = append(hops, strings.Split(line, ",")...)
 	}
 	for _, hop := range slices.Backward(hops) {
-		next, err := netip.ParseAddr(strings.TrimSpace(hop))
+		next, err := hopAddr(strings.TrimSpace(hop))
 		if err != nil {
 			return addr
 		}
@@ -279,6 +291,14 @@ func (g *Gate) addr(r *http.Request) netip.Addr {
 		}
 	}
 	return addr
+}
+
+// hopAddr reads an address as proxies write it: some add its port.
+func hopAddr(text string) (netip.Addr, error) {
+	if withPort, err := netip.ParseAddrPort(text); err == nil {
+		return withPort.Addr(), nil
+	}
+	return netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
 }
 
 func (g *Gate) address(r *http.Request) string {

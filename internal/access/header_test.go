@@ -18,12 +18,17 @@ func TestAHeaderCountsFromTheProxyAlone(t *testing.T) {
 	status, body := v.who(user, groups, with("X-Forwarded-For", "203.0.113.5, 192.0.2.7, 127.0.0.9"))
 	require.Equal(t, http.StatusOK, status)
 	require.JSONEq(t, `{"name": "ann", "role": "operate", "addr": "192.0.2.7", "error": "<nil>"}`, body, "who is further away is only said to be there")
+	for hop, addr := range map[string]string{"192.0.2.7:4711": "192.0.2.7", "[2001:db8::1]:4711, 127.0.0.9:80": "2001:db8::1", "[2001:db8::1]": "2001:db8::1", "::ffff:192.0.2.7": "192.0.2.7", "192.0.2.7, none": "127.0.0.1"} {
+		_, body = v.who(user, groups, with("X-Forwarded-For", hop))
+		require.Contains(t, body, `"addr":"`+addr+`"`, hop)
+	}
 	for name, change := range map[string][]func(*http.Request){
 		"nobody":      {groups},
 		"two names":   {user, with("X-Forwarded-User", "root"), groups},
 		"no name":     {with("X-Forwarded-User", "a\u202eb"), groups},
 		"a long name": {with("X-Forwarded-User", string(make([]byte, 0))+"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), groups},
 		"no groups":   {user},
+		"two lists":   {user, with("X-Forwarded-Groups", "root"), groups},
 		"other group": {user, with("X-Forwarded-Groups", "devs,admin")},
 	} {
 		status, _ := v.who(change...)

@@ -94,13 +94,13 @@ func (g *Gate) token(r *http.Request) (key [sha256.Size]byte, given bool) {
 	return sha256.Sum256([]byte(c.Value)), true
 }
 
-// session is that of a request. A page that updates itself is no activity of a person.
-func (g *Gate) session(r *http.Request) (session, bool) {
+// session is that of a request; active says that it shows a person to be there.
+func (g *Gate) session(r *http.Request, active bool) (session, bool) {
 	key, given := g.token(r)
 	if !given {
 		return session{}, false
 	}
-	s, known := g.look(key, r.Header.Get("Sec-Fetch-Dest") != "empty")
+	s, known := g.look(key, active)
 	if known && g.users != nil && !g.users.holds(s.name, s.proof) {
 		g.end(r)
 		return session{}, false

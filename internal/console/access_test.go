@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"html"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -420,6 +422,61 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, http.StatusBadRequest, response.StatusCode, "in the clear nothing is said")
+}
+
+// An open page hears nothing more once its person is gone, and that it is to ask why.
+func TestStreamsEndWithTheirSession(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, withLogin(t))
+	vic := s.as("vic")
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(s.request(http.MethodGet, "/live", nil, vic)) //nolint:bodyclose // it is, below
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	read := make(chan string, 1)
+	go func() {
+		all, _ := io.ReadAll(response.Body)
+		read <- string(all)
+	}()
+	require.Equal(t, http.StatusSeeOther, s.do(s.request(http.MethodPost, "/logout", url.Values{}, vic)).status)
+	select {
+	case all := <-read:
+		require.True(t, strings.HasSuffix(all, "event: tick\ndata: new\n\n"), all)
+	case <-time.After(patience):
+		require.Fail(t, "the stream goes on")
+	}
+}
+
+// Whoever waits for a provider that does not answer keeps nobody else from the pages.
+func TestAProviderThatHangsHoldsUpLoginsAlone(t *testing.T) {
+	t.Parallel()
+	over := make(chan struct{})
+	provider := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	t.Cleanup(provider.Close)
+	s := newStage(t, func(o *console.Options) {
+		o.Access.OIDC = access.OIDC{Issuer: provider.URL, ClientID: "surefoot", Client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+		o.Access.Mapping.View, o.Access.Proxies = []string{"dev"}, []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	})
+	full := make(chan int, console.MaxRequests+1)
+	for n := range console.MaxRequests + 1 {
+		r := s.request(http.MethodGet, "/login/oidc", nil, func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2."+strconv.Itoa(n)) })
+		go func() {
+			response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+			if err != nil {
+				full <- 0
+				return
+			}
+			_ = response.Body.Close()
+			full <- response.StatusCode
+		}()
+	}
+	require.Equal(t, http.StatusServiceUnavailable, <-full)
+	status, _ := s.statusOf(s.request(http.MethodGet, "/", nil))
+	close(over)
+	require.Equal(t, http.StatusSeeOther, status)
+	for range console.MaxRequests {
+		<-full
+	}
 }
 
 // Without TLS of its own it is reached through the proxy alone, also on all addresses, and nobody else gets as far as to log in.

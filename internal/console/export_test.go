@@ -12,6 +12,9 @@ import (
 // MaxStreams is the most open pages that are told of news.
 const MaxStreams = maxStreams
 
+// MaxRequests is the most at a time.
+const MaxRequests = maxRequests
+
 // Remember makes a console remember an hour that it has not seen: for pictures.
 func (c *Console) Remember() {
 	h := c.history

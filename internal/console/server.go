@@ -97,7 +97,7 @@ func (c *Console) guarded(next http.Handler) http.Handler {
 		}
 		if r.URL.Path != "/live" { // streams have places of their own
 			places := c.requests
-			if r.URL.Path == "/login" { // whoever is nobody takes none from those who are somebody
+			if strings.HasPrefix(r.URL.Path, "/login") { // whoever is nobody, or waits for a provider, takes none from those who are somebody
 				places = c.logins
 			}
 			select {

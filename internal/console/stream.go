@@ -5,10 +5,15 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/access"
 )
 
 // keepAlive is how often a stream says something, so that a dead one is noticed.
 const keepAlive = 15 * time.Second
+
+// newsText tells a page to ask for what is new.
+const newsText = "event: tick\ndata: new\n\n"
 
 // hub tells open pages that there is something new. The zero value is ready; safe for concurrent use.
 type hub struct {
@@ -60,7 +65,7 @@ func (h *hub) close() {
 	h.streams = nil
 }
 
-// live is the stream of one open page.
+// live is the stream of one open page, for as long as its person may look.
 func (c *Console) live(w http.ResponseWriter, r *http.Request) {
 	ticks := c.hub.join()
 	if ticks == nil {
@@ -74,13 +79,13 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request) {
 	_ = out.SetReadDeadline(time.Time{}) // else the limit for reading the request ends its context; a recorder has none
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
-	text := "retry: 3000\n\n"
+	text, ended := "retry: 3000\n\n", false
 	for {
 		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // the server's limit is for pages; here each write has its own
 		if _, err := fmt.Fprint(w, text); err != nil {
 			return
 		}
-		if out.Flush() != nil {
+		if out.Flush() != nil || ended {
 			return
 		}
 		select {
@@ -88,11 +93,14 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request) {
 			if !open {
 				return
 			}
-			text = "event: tick\ndata: new\n\n"
+			text = newsText
 		case <-alive.C:
 			text = ": alive\n\n"
 		case <-r.Context().Done():
 			return
+		}
+		if p, err := c.gate.Still(r); err != nil || p.Role < access.View {
+			text, ended = newsText, true // the page asks, and hears why
 		}
 	}
 }
