@@ -103,6 +103,7 @@ func open(ctx context.Context, opts Options, uri amqp.URI) (*amqp.Connection, *c
 		return nil, nil, fmt.Errorf("handshake not finished in time: %w", ctx.Err())
 	}
 	if err != nil && w != nil {
+		err = cmp.Or(w.refusal(), err)
 		w.abort()
 	}
 	return conn, w, err
@@ -138,7 +139,7 @@ func secure(ctx context.Context, socket net.Conn, opts Options, uri amqp.URI) (n
 		return nil, err
 	}
 	client := tls.Client(socket, cfg)
-	to := &explained{Conn: client, files: filesOf(uri), host: uri.Host, refusal: make(chan error, 1)}
+	to := &explained{Conn: client, files: filesOf(uri), host: uri.Host, over: make(chan struct{})}
 	if err := client.HandshakeContext(ctx); err != nil {
 		return nil, to.files.Explain(err, uri.Host)
 	}
@@ -171,7 +172,9 @@ type explained struct {
 	files    tlsfiles.Files
 	host     string
 	answered atomic.Bool
-	refusal  chan error // what was read instead of the first answer
+	over     chan struct{} // closed when the first read has failed
+	failure  error         // of that
+	refused  bool          // and that was a refusal
 }
 
 // refusalLimit is how long a failed write waits for the reason.
@@ -183,9 +186,11 @@ func (e *explained) Read(p []byte) (int, error) {
 	if e.answered.Load() {
 		return n, err
 	}
-	err = e.files.Explain(err, e.host)
 	if err != nil {
-		e.refusal <- err
+		e.failure = e.files.Explain(err, e.host)
+		e.refused = e.failure != err //nolint:errorlint // whether something was added to it
+		err = e.failure
+		close(e.over)
 	}
 	e.answered.Store(true)
 	return n, err
@@ -194,13 +199,33 @@ func (e *explained) Read(p []byte) (int, error) {
 // Write implements [io.Writer]. Of two errors it prefers the one that was read: that the socket is closed is only what follows.
 func (e *explained) Write(p []byte) (int, error) {
 	n, err := e.Conn.Write(p)
-	if err == nil || e.answered.Load() && len(e.refusal) == 0 {
-		return n, err
+	if err == nil {
+		return n, nil
+	}
+	limit := refusalLimit
+	if e.answered.Load() {
+		limit = 0
 	}
 	select {
-	case refusal := <-e.refusal:
-		return n, refusal
-	case <-time.After(refusalLimit):
+	case <-e.over:
+		return n, e.failure
+	case <-time.After(limit):
 		return n, err
 	}
+}
+
+// refusal is what the broker said instead of its first answer; nil if it did not. The library may tell less of it.
+func (d *deadlineConn) refusal() error {
+	e, ok := d.Conn.(*explained)
+	if !ok {
+		return nil
+	}
+	select {
+	case <-e.over:
+		if e.refused {
+			return e.failure
+		}
+	default:
+	}
+	return nil
 }
