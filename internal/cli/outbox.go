@@ -146,8 +146,10 @@ func (l *outboxLister) listRows(ctx context.Context, db *database) error {
 	switch l.filter.State {
 	case outbox.StateStopped:
 		list, empty = outbox.ListStoppedRows, "no rows of stopped routes match"
-	case outbox.StatePending, outbox.StateWaiting:
-		list, empty = outbox.ListPending, "no rows are "+l.filter.State
+	case outbox.StatePending:
+		list, empty = outbox.ListPending, "no rows are pending"
+	case outbox.StateWaiting:
+		list, empty = outbox.ListPending, "no rows wait for anything but their turn" // others may be pending
 	}
 	rows, err := list(ctx, db.pool, db.schema, *l.filter)
 	if err != nil {

@@ -325,6 +325,7 @@ func TestOutboxLsAndShow(t *testing.T) {
 	require.Contains(t, limited.stderr, "limit of 1")
 	require.Equal(t, cli.ExitUsage, box("", "ls", "--state", "ded").code)
 	require.Empty(t, box("", "ls", "--state", "waiting", "-o", "name").stdout)
+	require.Contains(t, box("", "ls", "--state", "waiting").stderr, "no rows wait for anything but their turn", "one is pending")
 	got = box("", "ls", "--state", "pending")
 	require.Zero(t, got.code, got.stderr)
 	require.Regexp(t, `(?m)^p\\x1b\[2J +ok +- +pending +0 +\S+ +- +its turn +-$`, got.stdout)
