@@ -126,6 +126,7 @@ func TestUsersThatCannotBe(t *testing.T) {
 	}
 	_, err = access.New(access.Options{UsersFile: "/nowhere/users", ReadFile: os.ReadFile})
 	require.ErrorContains(t, err, "/nowhere/users")
+	require.ErrorContains(t, err, "`surefoot console hash-password` makes its lines")
 	for _, both := range []access.Options{
 		{UsersFile: "x", Header: access.Header{User: "X-User"}, Proxies: prefixes("10.0.0.0/8")},
 		{Header: access.Header{User: "X-User"}},

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,6 +75,8 @@ func (u *users) load() error {
 func (u *users) file() ([]byte, error) {
 	content, err := u.read(u.path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read the users of the console: %w; `surefoot console hash-password` makes its lines", err)
 	case err != nil:
 		return nil, fmt.Errorf("read the users of the console: %w", err)
 	case len(content) > maxUsersFile:
