@@ -42,8 +42,10 @@ func documents(t *testing.T) map[string]string {
 var (
 	proof    = regexp.MustCompile("(?s)Proven by:(.*?)\n\n")
 	anyName  = regexp.MustCompile("`([A-Za-z0-9/]+)`")
-	command  = regexp.MustCompile("`surefoot ((?:[a-z]+)(?: [a-z]+)?)([^`]*)`")
+	command  = regexp.MustCompile("`surefoot ([a-z]+(?: [a-z][a-z-]*)?)([^`]*)`")
+	line     = regexp.MustCompile(`(?m)^(?:bin/)?surefoot ([a-z]+(?: [a-z][a-z-]*)?)([^#\n]*)`) // of a block of commands
 	flagName = regexp.MustCompile(`--[a-z][a-z-]*`)
+	operand  = regexp.MustCompile(`^ [A-Z]{2,}\b`)
 )
 
 func TestEveryTestThatProvesAGuaranteeExists(t *testing.T) {
@@ -89,7 +91,7 @@ func TestEveryCommandAndFlagExists(t *testing.T) {
 	}
 	binary, helps := testkit.Binary(t), map[string]string{}
 	for name, text := range documents(t) {
-		for _, found := range command.FindAllStringSubmatch(text, -1) {
+		for _, found := range append(command.FindAllStringSubmatch(text, -1), line.FindAllStringSubmatch(text, -1)...) {
 			help, seen := helps[found[1]]
 			if !seen {
 				out, err := exec.CommandContext(t.Context(), binary, append(strings.Fields(found[1]), "--help")...).CombinedOutput()
@@ -100,6 +102,9 @@ func TestEveryCommandAndFlagExists(t *testing.T) {
 			}
 			for _, flag := range flagName.FindAllString(found[2], -1) {
 				require.Contains(t, help, flag, "%s: `surefoot %s` has no flag %s", name, found[1], flag)
+			}
+			if operand.MatchString(found[2]) {
+				require.Regexp(t, `(?m)^  surefoot `+found[1]+` \[?[A-Z]{2,}`, help, "%s: `surefoot %s%s`: it takes none", name, found[1], found[2])
 			}
 		}
 	}
