@@ -317,14 +317,21 @@ func (t *Timeline) AddLetter(queue string, f Found) {
 	t.sort()
 }
 
+// attempts adds each once: a letter that was archived, restored and archived again tells them in each copy.
 func (t *Timeline) attempts(queue string, attempts []message.Attempt) {
 	for _, a := range attempts {
+		what := fmt.Sprintf("attempt %d failed", a.Number)
+		if !a.At.IsZero() && slices.ContainsFunc(t.Steps, func(s Step) bool {
+			return s.Store == StoreMessage && s.What == what && s.Queue == queue && s.At.Equal(a.At)
+		}) {
+			continue
+		}
 		detail := a.Class + ": " + a.Message
 		if a.Host != "" {
 			detail += " (on " + a.Host + ")"
 		}
 		t.add(Step{
-			At: message.Stamp{Time: a.At}, Store: StoreMessage, What: fmt.Sprintf("attempt %d failed", a.Number), Queue: queue, Failed: true, Detail: detail,
+			At: message.Stamp{Time: a.At}, Store: StoreMessage, What: what, Queue: queue, Failed: true, Detail: detail,
 		})
 	}
 }

@@ -142,10 +142,14 @@ func TestTheWholeWayOfAMessage(t *testing.T) {
 	require.Contains(t, got.Steps[4].Detail, "it belongs to the run")
 	require.True(t, slices.ContainsFunc(got.Unknown, func(u string) bool { return strings.HasPrefix(u, "When it was published") }))
 	require.True(t, slices.ContainsFunc(got.Unknown, func(u string) bool { return strings.Contains(u, "3 days at least") }))
-	got.AddLetter("orders", timeline.Found{
+	letter := timeline.Found{
 		Key: "o-1", CausationID: "cause", TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		Attempts: []message.Attempt{{Number: 1, At: ago(55), Class: "transient", Message: "503"}, {Number: 2, At: ago(52)}},
-	})
+	}
+	got.AddLetter("orders", letter)
+	steps := len(got.Steps)
+	got.AddLetter("orders", letter)
+	require.Len(t, got.Steps, steps, "a copy of it tells nothing new")
 	require.Equal(t, []string{"message: attempt 1 failed", "message: attempt 2 failed"}, told(got)[3:5])
 	require.Equal(t, []any{"o-1", "4bf92f3577b34da6a3ce929d0e0e4736", []timeline.Link{{Relation: "caused by", ID: "cause"}}}, []any{got.Key, got.TraceID, got.Links})
 
