@@ -274,7 +274,7 @@ var all = []guard{
 	},
 	{
 		name: "a discard from the command line has a reason", file: "internal/cli/outboxact.go",
-		from: `if a.action == outbox.ActionDiscard && a.reason == "" {`, to: "if false {",
+		from: `a.action != outbox.ActionDiscard || a.reason != ""}`, to: "true}",
 		pkg: "internal/cli", test: "TestOutboxActsThatAreRefusedOrOnlyLookedAt",
 	},
 	{
