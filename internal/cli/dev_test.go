@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -136,6 +137,42 @@ func TestDevWithAConfiguration(t *testing.T) {
 	require.Zero(t, code, out)
 	term.says(" queue=q\n")
 	require.Zero(t, interrupt(), term.text())
+}
+
+// Two at a time share the local stack: the first to end leaves it to the other, which stops it, all of it in one go. The checkout's scripts stand in
+// for the stack: they give the services of the test, and write down what is stopped.
+func TestDevLeavesTheStackToAnother(t *testing.T) {
+	t.Parallel()
+	env, checkout := given(t), t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(checkout, "scripts"), 0o700))
+	var exports []string
+	env = slices.DeleteFunc(env, func(entry string) bool {
+		isURL := strings.Contains(entry, "_URL=")
+		if isURL {
+			exports = append(exports, "'"+entry+"'")
+		}
+		return isURL
+	})
+	for name, text := range map[string]string{
+		"with-stack": "exec env " + strings.Join(exports, " ") + ` "$@"`,
+		"stack":      `case $1 in down) echo "$*" >> "${0%/*}/downs" ;; *) [ -e "${0%/*}/up" ] && echo "db up broker up" ;; esac`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(checkout, "scripts", name), []byte("#!/bin/sh\n"+text+"\n"), 0o700))
+	}
+	downs := func() string {
+		text, _ := os.ReadFile(filepath.Join(checkout, "scripts", "downs")) // not there: none
+		return string(text)
+	}
+	first, second := newTerminal(t, env...), newTerminal(t, env...)
+	first.dir, second.dir = checkout, checkout
+	endFirst := first.dev()
+	require.NoError(t, os.WriteFile(filepath.Join(checkout, "scripts", "up"), nil, 0o600))
+	endSecond := second.dev()
+	require.Zero(t, endFirst(), first.text())
+	require.Contains(t, first.text(), "stays up for another")
+	require.Empty(t, downs())
+	require.Zero(t, endSecond(), second.text())
+	require.Equal(t, "down\n", downs(), second.text())
 }
 
 func TestDevSaysWhatItNeeds(t *testing.T) {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,7 +23,12 @@ type devStack struct {
 	root    string
 	wanted  []string // components for which no URL is given: "db", "broker"
 	started []string // those that were down before
+	users   *os.File // see join; nil: not joined
 }
+
+// devUsers is a file of the stack that each `surefoot dev` holds shared: whoever can hold it alone is the last. It has what those started
+// who left before.
+const devUsers = "dev.lock"
 
 // stackStop bounds the orderly stop of the stack.
 const stackStop = 2 * time.Minute
@@ -63,6 +70,9 @@ func (s *session) devStack(c *config.Config) (*devStack, error) {
 // up starts what is missing, and gives its URLs to the session. Packages may have to be installed first, which may ask for a password:
 // the script keeps the terminal, and Ctrl-C ends it too.
 func (d *devStack) up(ctx context.Context) error {
+	if err := d.join(ctx); err != nil {
+		return err
+	}
 	d.started = d.down(ctx)
 	if len(d.started) > 0 {
 		d.session.note("starting the local stack (scripts/stack up)")
@@ -106,21 +116,89 @@ func (d *devStack) reset(ctx context.Context) error {
 	return nil
 }
 
-// stop stops what up has started, and leaves the data. It has a process group of its own: the Ctrl-C of an impatient person must not
-// interrupt it half way.
-func (d *devStack) stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stackStop)
-	defer cancel()
-	for _, component := range d.started {
-		cmd := d.script(ctx, "stack", "down", component)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("stop the local stack: %w", err)
+// join counts this process among the users of the stack. It waits for one that is about to stop it.
+func (d *devStack) join(ctx context.Context) error {
+	dir := d.session.env.getenv("SUREFOOT_STACK_DIR")
+	err := os.MkdirAll(dir, 0o755) //nolint:gosec // its services may run as other users
+	if err == nil {
+		d.users, err = os.OpenFile(filepath.Join(dir, devUsers), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	}
+	if err != nil {
+		return unreachable(fmt.Errorf("start the local stack: %w", err), "set SUREFOOT_STACK_DIR to a directory of your own")
+	}
+	if alone, err := d.hold(syscall.LOCK_EX); err != nil {
+		return err
+	} else if alone { // what is there was left by one that was killed
+		if err := d.users.Truncate(0); err != nil {
+			return fmt.Errorf("start the local stack: %w", err)
 		}
 	}
-	if len(d.started) > 0 {
-		d.session.note("the local stack is stopped; its data stay until `scripts/stack reset`")
+	for {
+		joined, err := d.hold(syscall.LOCK_SH)
+		if err != nil || joined {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
+}
+
+// hold takes the lock if nobody is in the way.
+func (d *devStack) hold(how int) (held bool, err error) {
+	err = syscall.Flock(int(d.users.Fd()), how|syscall.LOCK_NB)
+	if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, fmt.Errorf("lock the local stack: %w", err)
+	}
+	return err == nil, nil
+}
+
+// leave says what there is to stop, and whether this process is the last to use it.
+func (d *devStack) leave() (started []string, last bool, err error) {
+	if _, err = d.users.WriteString(strings.Join(d.started, "\n") + "\n"); err == nil { // before it is known, so that the last one has it
+		last, err = d.hold(syscall.LOCK_EX)
+	}
+	if err != nil || !last {
+		return d.started, false, err
+	}
+	all, err := io.ReadAll(io.NewSectionReader(d.users, 0, 1<<10)) // not by its name: a reset takes that away
+	for _, component := range []string{"db", "broker"} {
+		if slices.Contains(strings.Fields(string(all)), component) {
+			started = append(started, component)
+		}
+	}
+	return started, true, err
+}
+
+// stop stops what up, or another one that left before, has started, and leaves the data. It does so in one process with a group of its own: the
+// Ctrl-C of an impatient person must not interrupt it half way.
+func (d *devStack) stop(ctx context.Context) error {
+	if d.users == nil {
+		return nil
+	}
+	defer d.users.Close()
+	started, last, err := d.leave()
+	if err != nil || len(started) == 0 {
+		return err
+	}
+	if !last {
+		d.session.note("the local stack stays up for another `surefoot dev`, which stops it at its end")
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stackStop)
+	defer cancel()
+	args := []string{"down"} // without a name it is both
+	if len(started) == 1 {
+		args = append(args, started...)
+	}
+	cmd := d.script(ctx, "stack", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("stop the local stack: %w", err)
+	}
+	d.session.note("the local stack is stopped; its data stay until `scripts/stack reset`")
 	return nil
 }
 
