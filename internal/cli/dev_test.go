@@ -133,6 +133,8 @@ func TestDevWithAConfiguration(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(term.dir, "surefoot.yaml"), []byte(config), 0o600))
 	interrupt := term.dev()
 	require.NotContains(t, term.text(), "practice")
+	require.Contains(t, term.text(), `echo '{"type":"a.b","key":"1","payload":{}}' | `)
+	require.Contains(t, term.text(), " outbox add   # to q\n")
 	code, out := term.run(`{"type":"a.b","payload":{}}`, "outbox", "add")
 	require.Zero(t, code, out)
 	term.says(" queue=q\n")

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -123,6 +125,8 @@ func (g *guide) text(probes, page string) string {
 	lines = append(lines, g.elsewhere(local)...)
 	if g.dev.practice != "" {
 		lines = append(lines, g.practice()...)
+	} else {
+		lines = append(lines, g.event()...)
 	}
 	return strings.Join(append(lines, "", "Ctrl-C stops everything; data stay."), "\n")
 }
@@ -141,6 +145,22 @@ func (g *guide) elsewhere(local bool) []string {
 		lines = append(lines, "  export SUREFOOT_SCHEMA="+schema)
 	}
 	return lines
+}
+
+// plainKey is a routing key that is one event's type, and needs no quotes in a shell.
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+
+// event is one for a queue of the configuration; none where no binding is the type of one.
+func (g *guide) event() []string {
+	c := g.dev.config
+	exchange := cmp.Or(c.Relay.Exchange, c.Topology.Exchange)
+	for _, q := range c.Topology.Queues {
+		at := slices.IndexFunc(q.Bindings, plainKey.MatchString)
+		if at >= 0 && cmp.Or(q.Exchange, c.Topology.Exchange) == exchange {
+			return []string{fmt.Sprintf(`  echo '{"type":"%s","key":"1","payload":{}}' | %s outbox add   # to %s`, q.Bindings[at], nearby(g.dev.program), q.Name)}
+		}
+	}
+	return nil
 }
 
 // practice is an order that is done, one that is not, and the way of that one back.
