@@ -1,12 +1,14 @@
 package console_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"html"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -477,6 +479,23 @@ func TestAProviderThatHangsHoldsUpLoginsAlone(t *testing.T) {
 	for range console.MaxRequests {
 		<-full
 	}
+}
+
+// Forms of logins that do not come to their end keep nobody from logging in.
+func TestSlowLoginsHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, withLogin(t))
+	for range console.MaxLogins {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 99\r\nExpect: 100-continue\r\n\r\n")
+		require.NoError(t, err)
+		line, err := bufio.NewReader(conn).ReadString('\n') // the server asks for the body: it waits for it from now on
+		require.NoError(t, err)
+		require.Contains(t, line, "100 Continue")
+	}
+	s.as("vic")
 }
 
 // Without TLS of its own it is reached through the proxy alone, also on all addresses, and nobody else gets as far as to log in.

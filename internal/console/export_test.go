@@ -15,6 +15,9 @@ const MaxStreams = maxStreams
 // MaxRequests is the most at a time.
 const MaxRequests = maxRequests
 
+// MaxLogins is the most logins at a time.
+const MaxLogins = maxLogins
+
 // Remember makes a console remember an hour that it has not seen: for pictures.
 func (c *Console) Remember() {
 	h := c.history

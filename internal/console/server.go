@@ -95,6 +95,10 @@ func (c *Console) guarded(next http.Handler) http.Handler {
 			refuse(w, http.StatusForbidden, "another page may lead here, but not read or embed this one")
 			return
 		}
+		if r.Method == http.MethodPost && r.URL.Path == "/login" { // before it has a place: a form that does not come keeps nobody else out
+			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+			_ = r.ParseForm() // what does not come is no login
+		}
 		if r.URL.Path != "/live" { // streams have places of their own
 			places := c.requests
 			if strings.HasPrefix(r.URL.Path, "/login") { // whoever is nobody, or waits for a provider, takes none from those who are somebody
