@@ -97,6 +97,9 @@ func (c *Console) Proxies() (list []netip.Prefix, err error) {
 			addr = addr.Unmap()
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
 		}
+		if prefix.Addr().Is4In6() { // addresses are compared as those of IPv4
+			prefix = netip.PrefixFrom(prefix.Addr().Unmap(), max(prefix.Bits()-96, 0))
+		}
 		if least := map[bool]int{true: leastBits4, false: leastBits6}[prefix.Addr().Is4()]; prefix.Bits() < least {
 			return nil, fmt.Errorf("has %s, which is nearly everybody: name the proxies", quote(text))
 		}

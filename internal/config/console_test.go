@@ -1,9 +1,12 @@
 package config_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/surefoot-mq/surefoot/internal/config"
 )
 
 // What would let anybody in, or let others read, is refused before anything is served, with what to do.
@@ -20,6 +23,7 @@ func TestFaultsOfTheConsole(t *testing.T) {
 		"client_ca_file: /c":                   "needs console.cert_file",
 		"trusted_proxies: [0.0.0.0/0]":         "nearly everybody",
 		"trusted_proxies: ['::/0']":            "nearly everybody",
+		"trusted_proxies: ['::ffff:0:0/96']":   "nearly everybody",
 		"trusted_proxies: [proxy.example.org]": "addresses or networks",
 		"mask: ['*']":                          "a pattern is a name",
 		"login: {users_file: /u, oidc: {issuer: 'https://id', client_id: x}, roles: {view: [a]}}":                "oidc and users_file, but one way",
@@ -57,4 +61,14 @@ func wrapped(text string) string {
 		return text
 	}
 	return "{" + text + "}"
+}
+
+func TestProxiesOfIPv4AreOneHoweverTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	c := config.Console{TrustedProxies: []string{"10.1.2.3", "::ffff:10.1.2.3", "10.1.2.3/32", "::ffff:10.1.2.3/128"}}
+	proxies, err := c.Proxies()
+	require.NoError(t, err)
+	for _, p := range proxies {
+		require.Equal(t, netip.MustParsePrefix("10.1.2.3/32"), p)
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -130,8 +129,19 @@ func (m masks) within(text string) bool {
 	return m.gives(text) || m.gives(string(inner))
 }
 
+// gives takes one pair after the other: all at once they need many times the memory of a big text.
 func (m masks) gives(text string) bool {
-	return m.names != nil && slices.ContainsFunc(pairs.FindAllStringSubmatch(text, -1), func(pair []string) bool { return m.name(pair[1]) })
+	for m.names != nil {
+		at := pairs.FindStringSubmatchIndex(text)
+		if at == nil {
+			return false
+		}
+		if m.name(text[at[2]:at[3]]) {
+			return true
+		}
+		text = text[at[1]:]
+	}
+	return false
 }
 
 // field says whether a condition, FIELD=VALUE, is on something masked: by which name, or because it leads into a list without one.
