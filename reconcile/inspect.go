@@ -62,7 +62,7 @@ func (r *Reconciler) check(ctx context.Context, rule Rule) (warnings []string, e
 func misfit(rule Rule, what string, err error) error {
 	state := resilience.SQLStateOf(err)
 	if strings.HasPrefix(state, "42") || state == "25006" {
-		return &FaultError{Rule: rule.Name, Problem: fmt.Sprintf("%s cannot be run: %s", what, usertable.Bounded(err)), Denied: state == "42501"}
+		return &FaultError{Rule: rule.Name, Problem: fmt.Sprintf("%s cannot be run: %s", what, usertable.Bounded(err)), Denied: state == pg.InsufficientPrivilege}
 	}
 	return fmt.Errorf("check reconcile rule %q: %w", rule.Name, err)
 }

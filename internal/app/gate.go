@@ -22,9 +22,6 @@ const (
 // databasePart is the database's name in the readiness probe.
 const databasePart = "database"
 
-// insufficientPrivilege is an SQLSTATE.
-const insufficientPrivilege = "42501"
-
 // gate watches the database on a pool of its own, tells readiness, and holds the roles back until it has
 // once been there with the schema that this program knows.
 type gate struct {
@@ -52,7 +49,7 @@ func (g *gate) watch(ctx context.Context) error {
 			return nil //nolint:nilerr // a look that was cut off has found nothing
 		}
 		g.report(err, ready)
-		if !g.isOpen() && resilience.SQLStateOf(err) == insufficientPrivilege {
+		if !g.isOpen() && resilience.SQLStateOf(err) == pg.InsufficientPrivilege {
 			return fmt.Errorf("the database role lacks rights in schema %s: %w", g.app.config.Database.Schema, err)
 		}
 		ready = err == nil

@@ -110,7 +110,7 @@ func isDenied(err error) bool {
 		return true
 	}
 	state := resilience.SQLStateOf(err)
-	if strings.HasPrefix(state, "28") || state == "42501" {
+	if strings.HasPrefix(state, "28") || state == pg.InsufficientPrivilege {
 		return true
 	}
 	refusal, ok := errors.AsType[*amqp.Error](err)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/surefoot-mq/surefoot/internal/audit"
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/outbox"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -109,7 +110,7 @@ func (a *outboxAdder) run(ctx context.Context) error {
 		return a.render(got)
 	}
 	err = a.write(ctx, lines)
-	if resilience.SQLStateOf(err) == "42501" {
+	if resilience.SQLStateOf(err) == pg.InsufficientPrivilege {
 		return denied(err, "the rights that are needed are in `surefoot outbox add --help`")
 	}
 	return err

@@ -13,12 +13,6 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
-// SQLSTATEs.
-const (
-	insufficientPrivilege = "42501"
-	undefinedTable        = "42P01"
-)
-
 // schema finds a schema that is missing or of another version; what needs tables is then left out.
 func (v *visit) schema(ctx context.Context) ([]Finding, error) {
 	name := v.config.Database.Schema
@@ -27,7 +21,7 @@ func (v *visit) schema(ctx context.Context) ([]Finding, error) {
 		return []Finding{ok("schema "+name, fmt.Sprintf("version %d", pg.Version()))}, nil
 	}
 	v.away[tables] = err
-	if resilience.SQLStateOf(err) == insufficientPrivilege {
+	if resilience.SQLStateOf(err) == pg.InsufficientPrivilege {
 		return []Finding{{
 			Severity: Critical, About: "schema " + name, Found: err.Error(), Meaning: "no role of Surefoot can start as this user",
 			Mend: fmt.Sprintf("as the owner of the schema: GRANT USAGE ON SCHEMA %s TO USER; GRANT SELECT ON %s.schema_version TO USER", name, name),

@@ -173,7 +173,7 @@ func (v *visit) make(ctx context.Context, c check) []Finding {
 // failure is a check that could not be made.
 func failure(check string, err error) Finding {
 	f := Finding{Severity: Unknown, Found: "could not be looked at: " + err.Error(), Mend: "look again when the cause is gone; --skip " + check + " leaves it out"}
-	if resilience.SQLStateOf(err) == insufficientPrivilege {
+	if resilience.SQLStateOf(err) == pg.InsufficientPrivilege {
 		f.Mend = "grant the right that it names to the database user, or leave it out: --skip " + check
 	}
 	f.OutOfReach = outOfReach(err) || errors.Is(err, context.DeadlineExceeded)

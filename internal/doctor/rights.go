@@ -13,6 +13,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/internal/app"
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/relay"
 	"github.com/surefoot-mq/surefoot/resilience"
@@ -24,7 +25,7 @@ func (v *visit) has(role string) bool { return slices.Contains(v.o.Roles, role) 
 // databaseRights finds rights in Surefoot's schema that the roles need and this user does not have.
 func (v *visit) databaseRights(ctx context.Context) ([]Finding, error) {
 	found, err := v.lackingRights(ctx)
-	if resilience.SQLStateOf(err) == undefinedTable {
+	if resilience.SQLStateOf(err) == pg.UndefinedTable {
 		return nil, nil // the check of the schema has told
 	}
 	return found, err
