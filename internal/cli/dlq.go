@@ -104,7 +104,7 @@ func sinceTime(text string, now time.Time) (time.Time, error) {
 // waiting tells who has the queue.
 func (s *session) waiting(queue string) func(deadletter.Holder) {
 	return func(h deadletter.Holder) {
-		s.note("waiting for %s: %s (%s) works on %s since %s", deadletter.DLQ(queue), h.Who, h.Action, queue, h.Since.UTC().Format(time.RFC3339))
+		s.note("waiting for %s: %s (%s) works on %s since %s", deadletter.DLQ(queue), h.Who, h.Action, queue, stampText(h.Since))
 	}
 }
 

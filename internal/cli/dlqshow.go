@@ -255,10 +255,3 @@ func redrivesText(l *deadletter.Letter) string {
 	}
 	return fmt.Sprintf("%d, the last at %s", l.Redrives, stampText(l.RedrivenAt.Time))
 }
-
-func stampText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
-}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -100,12 +99,7 @@ func migrations(steps []pg.Migration, empty string) listing[pg.Migration] {
 		Columns: []column[pg.Migration]{
 			{"VERSION", func(m pg.Migration) string { return strconv.FormatInt(m.Version, 10) }},
 			{"NAME", func(m pg.Migration) string { return m.Name }},
-			{"APPLIED", func(m pg.Migration) string {
-				if m.At.IsZero() {
-					return ""
-				}
-				return m.At.UTC().Format(time.RFC3339)
-			}},
+			{"APPLIED", func(m pg.Migration) string { return stampText(m.At) }},
 		},
 	}
 }

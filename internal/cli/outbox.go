@@ -135,7 +135,7 @@ func (l *outboxLister) listRoutes(ctx context.Context, db *database) error {
 			{"EXCHANGE", func(r outbox.StoppedRoute) string { return r.Exchange }},
 			{"ROUTING KEY", routingKeyText},
 			{"WAITING", waitingText},
-			{"SINCE", func(r outbox.StoppedRoute) string { return r.Since.UTC().Format(time.RFC3339) }},
+			{"SINCE", func(r outbox.StoppedRoute) string { return stampText(r.Since) }},
 			{"ERROR", func(r outbox.StoppedRoute) string { return r.Error }},
 		},
 	})
@@ -161,7 +161,7 @@ func (l *outboxLister) listRows(ctx context.Context, db *database) error {
 	}
 	for _, r := range routes[:min(len(routes), toldRoutes)] {
 		l.session.note("stopped: exchange %q, routing key %q: %s waiting since %s: %s",
-			r.Exchange, routingKeyText(r), waitingText(r), r.Since.UTC().Format(time.RFC3339), r.Error)
+			r.Exchange, routingKeyText(r), waitingText(r), stampText(r.Since), r.Error)
 	}
 	if len(routes) > toldRoutes {
 		l.session.note("more routes are stopped: see `surefoot outbox ls --routes`")
@@ -220,17 +220,10 @@ func parkedRows(rows []outbox.Parked, empty string) listing[outbox.Parked] {
 			{"KEY", func(p outbox.Parked) string { return p.Key }},
 			{"STATE", func(p outbox.Parked) string { return p.State }},
 			{"TRIES", func(p outbox.Parked) string { return strconv.Itoa(p.Attempts) }},
-			{"SINCE", func(p outbox.Parked) string { return p.ParkedAt.UTC().Format(time.RFC3339) }},
+			{"SINCE", func(p outbox.Parked) string { return stampText(p.ParkedAt) }},
 			{"NEXT TRY", func(p outbox.Parked) string { return timeText(p.NextAt) }},
 			{"REASON", func(p outbox.Parked) string { return p.Reason }},
 			{"ERROR", func(p outbox.Parked) string { return p.Error }},
 		},
 	}
-}
-
-func timeText(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return t.UTC().Format(time.RFC3339)
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -184,9 +183,9 @@ func (s *session) listSuspects(ctx context.Context, r *app.Reconciler, limit int
 			{"RULE", func(l reconcile.Listed) string { return l.Rule }},
 			{"KEY", func(l reconcile.Listed) string { return l.Key }},
 			{"STATUS", func(l reconcile.Listed) string { return l.Status }},
-			{"SINCE", func(l reconcile.Listed) string { return l.Since.UTC().Format(time.RFC3339) }},
+			{"SINCE", func(l reconcile.Listed) string { return stampText(l.Since.Time) }},
 			{"DUE", func(l reconcile.Listed) string { return strconv.FormatBool(l.Due) }},
-			{"NEXT CHECK", func(l reconcile.Listed) string { return shortTime(l.NextCheck) }},
+			{"NEXT CHECK", func(l reconcile.Listed) string { return timeText(l.NextCheck) }},
 			{"CHECKS", func(l reconcile.Listed) string { return strconv.Itoa(l.Checks) }},
 			{"LAST ANSWER", func(l reconcile.Listed) string { return l.Answer }},
 			{"ERROR", func(l reconcile.Listed) string { return l.Error }},
@@ -210,8 +209,8 @@ func (s *session) listRuns(ctx context.Context, r *app.Reconciler, limit int, ru
 			{"RUN", func(r reconcile.RunRecord) string { return r.ID }},
 			{"RULE", func(r reconcile.RunRecord) string { return r.Rule }},
 			{"HOST", func(r reconcile.RunRecord) string { return r.Host }},
-			{"STARTED", func(r reconcile.RunRecord) string { return shortTime(&r.StartedAt) }},
-			{"ENDED", func(r reconcile.RunRecord) string { return shortTime(r.EndedAt) }},
+			{"STARTED", func(r reconcile.RunRecord) string { return stampText(r.StartedAt) }},
+			{"ENDED", func(r reconcile.RunRecord) string { return timeText(r.EndedAt) }},
 			{"CHECKED", figure(func(r reconcile.RunRecord) int { return r.Checked })},
 			{"MISMATCHES", figure(func(r reconcile.RunRecord) int { return r.Mismatches })},
 			{"UNANSWERED", figure(func(r reconcile.RunRecord) int { return r.Unanswered })},
@@ -219,12 +218,4 @@ func (s *session) listRuns(ctx context.Context, r *app.Reconciler, limit int, ru
 			{"ERROR", func(r reconcile.RunRecord) string { return r.Error }},
 		},
 	})
-}
-
-// shortTime is a time in a table, "" for none.
-func shortTime(at *time.Time) string {
-	if at == nil {
-		return ""
-	}
-	return at.UTC().Format(time.RFC3339)
 }
