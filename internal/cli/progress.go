@@ -43,16 +43,6 @@ func (p *progress) add(n int) {
 	}
 }
 
-// done tells the final count.
-func (p *progress) done() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tell()
-	if p.drawn {
-		fmt.Fprintln(p.s.env.Stderr)
-	}
-}
-
 // end leaves the line that a terminal shows. The count itself is the command's to tell.
 func (p *progress) end() {
 	p.mu.Lock()

@@ -51,8 +51,8 @@ func TestProgressInALog(t *testing.T) {
 		time.Sleep(newLine)
 		p.add(1)
 		p.add(1)
-		p.done()
-		require.Equal(t, "redriven 101 of 400 (25 %)\nredriven 102 of 400 (25 %)\n", stderr.String())
+		p.end()
+		require.Equal(t, "redriven 101 of 400 (25 %)\n", stderr.String(), "the count at the end is the command's to tell")
 	})
 }
 
@@ -64,7 +64,7 @@ func TestProgressOnATerminal(t *testing.T) {
 		p.add(1)
 		time.Sleep(redraw)
 		p.add(1)
-		p.done()
+		p.end()
 		require.Equal(t, "\rseen 2\x1b[K\rseen 2\x1b[K\n", stderr.String())
 	})
 }
