@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/surefoot-mq/surefoot/internal/bench"
-	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
 // benchFlags are the flags of the benchmarks.
@@ -38,6 +36,7 @@ func benchVerb(s *session, kind bench.Kind, short, long string) (*cobra.Command,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.bench(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
+	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
 	flags.IntVar(&f.Rounds, "rounds", 0, "how often each arm has its turn (default 5; 8 with --held)")
 	flags.Float64Var(&f.floor, "floor", 0, "fail when a ratio misses even this `share` of its goal, such as 0.5; 0 never")
 	s.outputFlag(cmd)
@@ -49,7 +48,6 @@ func benchRelay(s *session) *cobra.Command {
 		"Drain an outbox into a quorum queue with `surefoot relay run`, and publish as much with the bare client library.")
 	flags := cmd.Flags()
 	flags.IntVar(&f.Rows, "rows", 0, "rows of one run of an arm (default 100000; 50000 with --held)")
-	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
 	flags.IntVar(&f.Keys, "keys", 10_000, "ordering keys that the rows are spread over")
 	flags.IntVar(&f.Connections, "connections", 4, "connections to publish on")
 	flags.DurationVar(&f.Window, "window", 0, "the longest that one run of an arm is measured (default 30s)")
@@ -67,7 +65,6 @@ func benchConsume(s *session) *cobra.Command {
 			"against a bare consumer that does the same.")
 	flags := cmd.Flags()
 	flags.IntVar(&f.Rows, "rows", 0, "messages of one run of an arm (default 20000); the faster arms get four or five times as many")
-	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
 	flags.IntVar(&f.Prefetch, "prefetch", 100, "unacknowledged messages")
 	flags.IntVar(&f.Workers, "workers", 8, "handlers at a time")
 	return cmd
@@ -78,7 +75,6 @@ func benchRedrive(s *session) *cobra.Command {
 		"Bring dead letters back with `surefoot dlq redrive`, and move as many with the bare client library, confirmed.")
 	flags := cmd.Flags()
 	flags.IntVar(&f.Rows, "rows", 0, "letters of one run of an arm (default 20000)")
-	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
 	return cmd
 }
 
@@ -89,7 +85,6 @@ func benchLatency(s *session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&f.Steady, "rate", 200, "messages a second")
 	flags.DurationVar(&f.For, "for", 0, "how long a round lasts (default 15s)")
-	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
 	return cmd
 }
 
@@ -99,7 +94,6 @@ func benchEnqueue(s *session) *cobra.Command {
 			"COMMIT is not timed.")
 	flags := cmd.Flags()
 	flags.IntVar(&f.Rows, "rows", 0, "calls of each arm in a round (default 500)")
-	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
 	return cmd
 }
 
@@ -109,7 +103,6 @@ func benchWorker(s *session) *cobra.Command {
 			"and inserts one row, to the same endpoint.")
 	flags := cmd.Flags()
 	flags.IntVar(&f.Rows, "rows", 0, "messages of one run of an arm (default 10000)")
-	flags.IntVar(&f.Bytes, "bytes", 256, "bytes of a payload")
 	flags.IntVar(&f.Prefetch, "prefetch", 100, "unacknowledged messages")
 	flags.IntVar(&f.Workers, "workers", 8, "posts at a time")
 	return cmd
@@ -159,27 +152,12 @@ func (s *session) bench(ctx context.Context, f *benchFlags) error {
 	}
 	report, err := b.Run(ctx)
 	if err != nil {
-		return benchFailure(err)
+		return servicesFailure(err, benchHint)
 	}
 	if err := s.showReport(report); err != nil {
 		return err
 	}
 	return belowFloor(report, f.floor)
-}
-
-// benchFailure says what to do when there is no report.
-func benchFailure(err error) error {
-	switch {
-	case errors.Is(err, rabbit.ErrManagementDenied):
-		return denied(err, "")
-	case errors.Is(err, context.Canceled):
-		return err
-	case errors.Is(err, rabbit.ErrManagementUnreachable):
-		return managed(err)
-	case isUnreachable(err):
-		return unreachable(err, benchHint)
-	}
-	return err
 }
 
 // belowFloor fails a run whose ratios are so far off that noise cannot be the reason.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/demo"
-	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
 // demoFlags are the flags of demo.
@@ -68,7 +67,7 @@ func (s *session) demo(ctx context.Context, flags demoFlags) error {
 	account, err := d.Run(ctx)
 	s.demoLive("")
 	if err != nil {
-		return demoFailure(err)
+		return servicesFailure(err, "no service answers there; "+demoHint)
 	}
 	if err := s.showAccount(account); err != nil {
 		return err
@@ -76,21 +75,6 @@ func (s *session) demo(ctx context.Context, flags demoFlags) error {
 	s.note("Every order and every event is accounted for, in %.1f s.", account.Seconds)
 	s.note("\n%s", s.whatToLookAt(c))
 	return nil
-}
-
-// demoFailure says what to do when the demonstration could not run.
-func demoFailure(err error) error {
-	switch {
-	case errors.Is(err, rabbit.ErrManagementDenied):
-		return denied(err, "")
-	case errors.Is(err, context.Canceled):
-		return err
-	case errors.Is(err, rabbit.ErrManagementUnreachable):
-		return managed(err)
-	case isUnreachable(err):
-		return unreachable(err, "no service answers there; "+demoHint)
-	}
-	return err
 }
 
 func (s *session) demoOptions(c *config.Config, flags demoFlags) (demo.Options, error) {
@@ -195,11 +179,7 @@ func (s *session) consoleLogin(c *config.Config) (login string, local bool) {
 	if user == "" {
 		user = "guest"
 	}
-	directory := s.env.getenv("SUREFOOT_STACK_DIR")
-	if directory == "" {
-		directory = ".stack"
-	}
-	lines, err := s.env.ReadFile(filepath.Join(directory, "env"))
+	lines, err := s.env.ReadFile(filepath.Join(s.stackDir(), "env"))
 	if err != nil || !strings.Contains("\n"+string(lines), "\nexport SUREFOOT_AMQP_URL='"+u.String()+"'\n") {
 		return user + ", with the password of the AMQP URL", false
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/drill"
-	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
 func drillCommand(s *session) *cobra.Command {
@@ -111,7 +111,7 @@ func (s *session) drill(ctx context.Context, names []string, f drillFlags) error
 		err = errors.Join(err, writeJSON(s.env.Stdout, reports, "  "))
 	}
 	if err != nil {
-		return drillFailure(err)
+		return servicesFailure(err, "no service answers there; "+drillHint)
 	}
 	return s.drillVerdict(reports)
 }
@@ -190,17 +190,17 @@ func (s *session) drillOptions(f drillFlags, drills []drill.Drill) (drill.Option
 // stackScript keeps the local stack. It is in the repository.
 const stackScript = "scripts/stack"
 
-// localStack is what is known of the stack that belongs to the working directory, or that SUREFOOT_STACK_DIR names.
+// stackDir is where the local stack keeps what is its own: the script's default is in the working directory.
+func (s *session) stackDir() string { return cmp.Or(s.env.getenv("SUREFOOT_STACK_DIR"), ".stack") }
+
+// localStack is what is known of the stack of stackDir.
 func (s *session) localStack() drill.Stack {
-	dir := s.env.getenv("SUREFOOT_STACK_DIR")
-	if dir == "" {
-		dir = ".stack"
-	}
 	script, err := filepath.Abs(stackScript)
 	if _, missing := s.env.ReadFile(stackScript); err != nil || missing != nil {
 		return drill.Stack{}
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	dir, err := filepath.Abs(s.stackDir())
+	if err != nil {
 		return drill.Stack{}
 	}
 	lines, _ := s.env.ReadFile(filepath.Join(dir, "env")) // none: never started
@@ -245,19 +245,4 @@ func (s *session) drillVerdict(reports []*drill.Report) error {
 		return partly(fmt.Errorf("refused: %s", strings.Join(refused, ", ")))
 	}
 	return nil
-}
-
-// drillFailure says what to do when drills could not run.
-func drillFailure(err error) error {
-	switch {
-	case errors.Is(err, rabbit.ErrManagementDenied):
-		return denied(err, "")
-	case errors.Is(err, context.Canceled):
-		return err
-	case errors.Is(err, rabbit.ErrManagementUnreachable):
-		return managed(err)
-	case isUnreachable(err):
-		return unreachable(err, "no service answers there; "+drillHint)
-	}
-	return err
 }

@@ -138,6 +138,21 @@ func hintOf(err error) string {
 	return ""
 }
 
+// servicesFailure is the error of a command that plays on whatever services it is given, with the hint for one that does not answer.
+func servicesFailure(err error, hint string) error {
+	switch {
+	case errors.Is(err, rabbit.ErrManagementDenied):
+		return denied(err, "")
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, rabbit.ErrManagementUnreachable):
+		return managed(err)
+	case isUnreachable(err):
+		return unreachable(err, hint)
+	}
+	return err
+}
+
 // credentialsHint says where a user or password stands that a server does not know. It is empty for every other error.
 func credentialsHint(err error) string {
 	refusal, ok := errors.AsType[*amqp.Error](err)
