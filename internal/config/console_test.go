@@ -13,19 +13,21 @@ import (
 func TestFaultsOfTheConsole(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"listen: '0.0.0.0:9465'":                                                       "there is no login",
-		"{listen: ':9465', login: {users_file: /u}}":                                   "in the clear",
+		"listen: '0.0.0.0:9465'":                     "there is no login",
+		"{listen: ':9465', login: {users_file: /u}}": "in the clear",
+
 		"{listen: 0.0.0.0:9465, cert_file: /c, key_file: /k, login: {users_file: /u}}": "console.public_url: is missing",
 		"public_url: http://ops.example.org":                                           "must begin with https://",
 		"public_url: https://ops.example.org/x":                                        "without a path and a user",
 		"public_url: 'https://ann:secret@ops.example.org'":                             "without a path and a user",
+
 		"cert_file: /c":                        "needs console.key_file",
 		"client_ca_file: /c":                   "needs console.cert_file",
 		"trusted_proxies: [0.0.0.0/0]":         "nearly everybody",
 		"trusted_proxies: ['::/0']":            "nearly everybody",
-		"trusted_proxies: ['::ffff:0:0/96']":   "nearly everybody",
 		"trusted_proxies: [proxy.example.org]": "addresses or networks",
 		"mask: ['*']":                          "a pattern is a name",
+
 		"login: {users_file: /u, oidc: {issuer: 'https://id', client_id: x}, roles: {view: [a]}}":                "oidc and users_file, but one way",
 		"login: {header: {user: X-User, groups: X-Groups}, roles: {view: [a]}}":                                  "needs console.trusted_proxies",
 		"{trusted_proxies: [10.0.0.1], login: {header: {user: X-User}, roles: {view: [a]}}}":                     "groups: is missing",
@@ -71,4 +73,7 @@ func TestProxiesOfIPv4AreOneHoweverTheyAreWritten(t *testing.T) {
 	for _, p := range proxies {
 		require.Equal(t, netip.MustParsePrefix("10.1.2.3/32"), p)
 	}
+	c.TrustedProxies = []string{"::ffff:0:0/96"}
+	_, err = c.Proxies()
+	require.ErrorContains(t, err, "nearly everybody")
 }
