@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -9,7 +8,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -83,23 +81,10 @@ func (n *newcomer) follow(t *testing.T, line string, shown *regexp.Regexp) {
 	}
 }
 
-// output is written by a process while the test reads it.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-func (o *output) String() string { o.mu.Lock(); defer o.mu.Unlock(); return o.text.String() }
-
 // dev starts the first terminal, and waits until it says that all is up. When ended is closed, the process has ended.
-func (n *newcomer) dev(t *testing.T) (cmd *exec.Cmd, said *output, ended chan struct{}) {
+func (n *newcomer) dev(t *testing.T) (cmd *exec.Cmd, said *testkit.Buffer, ended chan struct{}) {
 	t.Helper()
-	cmd, said, ended = exec.CommandContext(t.Context(), "bin/surefoot", "dev"), new(output), make(chan struct{})
+	cmd, said, ended = exec.CommandContext(t.Context(), "bin/surefoot", "dev"), new(testkit.Buffer), make(chan struct{})
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = n.dir, n.env, said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, cmd.Start())

@@ -129,7 +129,7 @@ func TestTheCutOfConsumers(t *testing.T) {
 		require.NoError(t, err, "%v: %s", args, out)
 	}
 	start := func(args ...string) (stop func()) {
-		cmd, said := command(args...), new(output)
+		cmd, said := command(args...), new(testkit.Buffer)
 		cmd.Stderr = said
 		require.NoError(t, cmd.Start())
 		ended := make(chan struct{})

@@ -1,7 +1,6 @@
 package access_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/internal/access"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
 )
 
 // clock is one that is set.
@@ -41,37 +41,19 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// log is what was logged.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // site is a server behind a gate: GET / says who one is.
 type site struct {
 	testing.TB
 	*httptest.Server
 	gate  *access.Gate
 	clock *clock
-	log   *log
+	log   testkit.Buffer
 }
 
 func newSite(t testing.TB, o access.Options) *site {
 	t.Helper()
-	s := &site{TB: t, clock: newClock(), log: &log{}}
-	o.Clock, o.Logger = s.clock.Now, zerolog.New(s.log)
+	s := &site{TB: t, clock: newClock()}
+	o.Clock, o.Logger = s.clock.Now, zerolog.New(&s.log)
 	if o.ReadFile == nil {
 		o.ReadFile = os.ReadFile
 	}

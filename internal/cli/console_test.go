@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,24 +14,6 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/cli"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 )
-
-// lines is a writer that can be read while it is written to.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 const consoleYAML = `
 topology:
@@ -60,7 +41,7 @@ func TestConsole(t *testing.T) {
 	t.Parallel()
 	e := env(consoleYAML)
 	e.Environ = []string{"SUREFOOT_DATABASE_URL=postgres://nobody:secret@127.0.0.1:1/none", "SUREFOOT_AMQP_URL=amqp://nobody:secret@127.0.0.1:1/"}
-	var stdout, stderr lines
+	var stdout, stderr testkit.Buffer
 	e.Stdout, e.Stderr = &stdout, &stderr
 	ctx, stop := context.WithCancel(t.Context())
 	code := make(chan int, 1)

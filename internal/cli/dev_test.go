@@ -1,14 +1,12 @@
 package cli_test
 
 import (
-	"bytes"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,8 +21,7 @@ type terminal struct {
 	t    *testing.T
 	dir  string
 	env  []string
-	mu   sync.Mutex
-	said bytes.Buffer
+	said testkit.Buffer // by what runs in the background
 }
 
 func newTerminal(t *testing.T, env ...string) *terminal {
@@ -43,18 +40,6 @@ func given(t *testing.T) []string {
 	}
 }
 
-func (term *terminal) Write(p []byte) (int, error) {
-	term.mu.Lock()
-	defer term.mu.Unlock()
-	return term.said.Write(p)
-}
-
-func (term *terminal) text() string {
-	term.mu.Lock()
-	defer term.mu.Unlock()
-	return term.said.String()
-}
-
 // run runs a command to its end and returns its exit code and all that it printed.
 func (term *terminal) run(stdin string, args ...string) (int, string) {
 	term.t.Helper()
@@ -68,7 +53,7 @@ func (term *terminal) run(stdin string, args ...string) (int, string) {
 func (term *terminal) dev() (interrupt func() int) {
 	term.t.Helper()
 	cmd := exec.CommandContext(term.t.Context(), testkit.Binary(term.t), "dev")
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = term.dir, term.env, term, term
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = term.dir, term.env, &term.said, &term.said
 	require.NoError(term.t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
@@ -79,7 +64,7 @@ func (term *terminal) dev() (interrupt func() int) {
 		select {
 		case <-ended:
 		case <-time.After(time.Minute):
-			require.FailNow(term.t, "does not end", "%s", term.text())
+			require.FailNow(term.t, "does not end", "%s", term.said.String())
 		}
 		return cmd.ProcessState.ExitCode()
 	}
@@ -87,7 +72,7 @@ func (term *terminal) dev() (interrupt func() int) {
 
 func (term *terminal) says(text string) {
 	term.t.Helper()
-	testkit.Eventually(term.t, time.Minute, text, func() bool { return strings.Contains(term.text(), text) })
+	testkit.Eventually(term.t, time.Minute, text, func() bool { return strings.Contains(term.said.String(), text) })
 }
 
 // With the services given `surefoot dev` brings everything else: a message is handled, one fails on demand, a redrive brings it back when
@@ -102,22 +87,22 @@ func TestDevWithGivenServices(t *testing.T) {
 	require.Len(t, ids, 2)
 	term.says("INF handled event_id=" + ids[0] + " queue=practice.mail")
 	term.says("ERR poison message, sending to DLQ")
-	require.NotContains(t, term.text(), "handled event_id="+ids[1])
+	require.NotContains(t, term.said.String(), "handled event_id="+ids[1])
 
 	require.NoError(t, os.WriteFile(filepath.Join(term.dir, "practice.mended"), nil, 0o600))
 	code, out = term.run("", "dlq", "redrive", "--queue", "practice.mail", "--yes")
 	require.Zero(t, code, out)
 	term.says("INF handled event_id=" + ids[1] + " queue=practice.mail")
 
-	require.Zero(t, interrupt(), term.text())
-	require.Contains(t, term.text(), "INF stopped\n")
-	require.NotContains(t, term.text(), "shard taken")
+	require.Zero(t, interrupt(), term.said.String())
+	require.Contains(t, term.said.String(), "INF stopped\n")
+	require.NotContains(t, term.said.String(), "shard taken")
 	for _, entry := range term.env {
 		if _, value, _ := strings.Cut(entry, "="); strings.Contains(value, "@") {
 			u, err := url.Parse(value)
 			require.NoError(t, err)
 			password, _ := u.User.Password()
-			require.NotContains(t, term.text(), password, "a password that is not known to be the local stack's")
+			require.NotContains(t, term.said.String(), password, "a password that is not known to be the local stack's")
 		}
 	}
 	code, out = term.run("", "dlq", "runs", "ls", "-o", "name")
@@ -132,13 +117,13 @@ func TestDevWithAConfiguration(t *testing.T) {
 	config := "topology: {exchange: x, queues: [{name: q, bindings: [a.b], target: {exec: [cat]}}]}\n"
 	require.NoError(t, os.WriteFile(filepath.Join(term.dir, "surefoot.yaml"), []byte(config), 0o600))
 	interrupt := term.dev()
-	require.NotContains(t, term.text(), "practice")
-	require.Contains(t, term.text(), `echo '{"type":"a.b","key":"1","payload":{}}' | `)
-	require.Contains(t, term.text(), " outbox add   # to q\n")
+	require.NotContains(t, term.said.String(), "practice")
+	require.Contains(t, term.said.String(), `echo '{"type":"a.b","key":"1","payload":{}}' | `)
+	require.Contains(t, term.said.String(), " outbox add   # to q\n")
 	code, out := term.run(`{"type":"a.b","payload":{}}`, "outbox", "add")
 	require.Zero(t, code, out)
 	term.says(" queue=q\n")
-	require.Zero(t, interrupt(), term.text())
+	require.Zero(t, interrupt(), term.said.String())
 }
 
 // Two at a time share the local stack: the first to end leaves it to the other, which stops it, all of it in one go. The checkout's scripts stand in
@@ -170,11 +155,11 @@ func TestDevLeavesTheStackToAnother(t *testing.T) {
 	endFirst := first.dev()
 	require.NoError(t, os.WriteFile(filepath.Join(checkout, "scripts", "up"), nil, 0o600))
 	endSecond := second.dev()
-	require.Zero(t, endFirst(), first.text())
-	require.Contains(t, first.text(), "stays up for another")
+	require.Zero(t, endFirst(), first.said.String())
+	require.Contains(t, first.said.String(), "stays up for another")
 	require.Empty(t, downs())
-	require.Zero(t, endSecond(), second.text())
-	require.Equal(t, "down\n", downs(), second.text())
+	require.Zero(t, endSecond(), second.said.String())
+	require.Equal(t, "down\n", downs(), second.said.String())
 }
 
 func TestDevSaysWhatItNeeds(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -426,21 +425,6 @@ func harmless(t *testing.T, shown string) {
 // logText is a logger and what it has written.
 func logText(t *testing.T) (logger zerolog.Logger, text func() string) {
 	t.Helper()
-	var mu sync.Mutex
-	var written strings.Builder
-	keep := writerFunc(func(p []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return written.Write(p)
-	})
-	text = func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return written.String()
-	}
-	return zerolog.New(zerolog.MultiLevelWriter(keep, testkit.LogWriter(t))), text
+	written := new(testkit.Buffer)
+	return zerolog.New(zerolog.MultiLevelWriter(written, testkit.LogWriter(t))), written.String
 }
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -121,7 +120,7 @@ func (s *versionStage) run(line string) result {
 func (s *versionStage) roleWaits(line, why string) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
-	var stderr lockedBuffer
+	var stderr testkit.Buffer
 	e := s.settings("")
 	e.Stdout, e.Stderr = &bytes.Buffer{}, &stderr
 	done := make(chan int, 1)
@@ -130,22 +129,4 @@ func (s *versionStage) roleWaits(line, why string) {
 	cancel()
 	<-done
 	require.Contains(s, stderr.String(), "waiting for the database", line)
-}
-
-// lockedBuffer may be read while it is written.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -183,7 +183,7 @@ func (u *upgrading) handles(ids ...string) {
 func (u *upgrading) roles() (stop func() int) {
 	u.t.Helper()
 	cmd := exec.CommandContext(u.t.Context(), testkit.Binary(u.t), "run")
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = u.dir, u.env, u, u
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = u.dir, u.env, &u.said, &u.said
 	require.NoError(u.t, cmd.Start())
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
@@ -191,7 +191,7 @@ func (u *upgrading) roles() (stop func() int) {
 		_ = cmd.Process.Kill()
 		<-ended
 		if u.t.Failed() {
-			u.t.Log(u.text())
+			u.t.Log(u.said.String())
 		}
 	})
 	return func() int {
@@ -252,7 +252,7 @@ func TestUpgrade(t *testing.T) {
 				}
 				return total == 0
 			})
-			require.Zero(t, stop(), u.text())
+			require.Zero(t, stop(), u.said.String())
 			u.handles(moved...) // "seen" is not among them, nor anything twice
 			require.True(t, slices.IsSorted(slices.DeleteFunc(u.ids(), func(id string) bool { return !slices.Contains([]string{"w1", "w2", "w3"}, id) })), "a key's order")
 			require.Equal(t, 1, u.counts()["pauses"])
@@ -268,7 +268,7 @@ func TestAProcessOfTheVersionBefore(t *testing.T) {
 	ready := func(code int, says string) {
 		t.Helper()
 		testkit.Eventually(t, time.Minute, fmt.Sprint("readiness ", code), func() bool {
-			addr := regexp.MustCompile(`"addr":"(127[^"]+)"`).FindStringSubmatch(u.text())
+			addr := regexp.MustCompile(`"addr":"(127[^"]+)"`).FindStringSubmatch(u.said.String())
 			if addr == nil {
 				return false
 			}
@@ -295,9 +295,9 @@ func TestAProcessOfTheVersionBefore(t *testing.T) {
 		strconv.FormatInt(pg.Version(), 10) + ` AND (SELECT max(version_id) = ` + next + ` FROM @.schema_version)'`)
 	ready(http.StatusOK, "")
 	u.succeed("outbox", "ls")
-	require.Zero(t, stop(), u.text())
+	require.Zero(t, stop(), u.said.String())
 	started := u.roles()
 	u.enqueue("k", "after a start")
 	u.handles("on", "after a start")
-	require.Zero(t, started(), u.text())
+	require.Zero(t, started(), u.said.String())
 }
