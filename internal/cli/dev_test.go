@@ -160,6 +160,9 @@ func TestDevLeavesTheStackToAnother(t *testing.T) {
 	require.Empty(t, downs())
 	require.Zero(t, endSecond(), second.said.String())
 	require.Equal(t, "down\n", downs(), second.said.String())
+	left, err := os.ReadDir(filepath.Join(checkout, ".stack"))
+	require.NoError(t, err)
+	require.Empty(t, left, "a stack that is still to be made wants an empty directory")
 }
 
 func TestDevSaysWhatItNeeds(t *testing.T) {

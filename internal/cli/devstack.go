@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,12 +23,11 @@ type devStack struct {
 	root    string
 	wanted  []string // components for which no URL is given: "db", "broker"
 	started []string // those that were down before
-	users   *os.File // see join; nil: not joined
+	users   *os.File // the stack's directory, which each `surefoot dev` holds shared: whoever can hold it alone is the last; nil: not joined
 }
 
-// devUsers is a file of the stack that each `surefoot dev` holds shared: whoever can hold it alone is the last. It has what those started
-// who left before.
-const devUsers = "dev.lock"
+// devStarted is a file of the stack that has what those started who left before. It is made at their end: a new stack's directory must be empty.
+const devStarted = "dev-started"
 
 // stackStop bounds the orderly stop of the stack.
 const stackStop = 2 * time.Minute
@@ -121,7 +120,7 @@ func (d *devStack) join(ctx context.Context) error {
 	dir := d.session.env.getenv("SUREFOOT_STACK_DIR")
 	err := os.MkdirAll(dir, 0o755) //nolint:gosec // its services may run as other users
 	if err == nil {
-		d.users, err = os.OpenFile(filepath.Join(dir, devUsers), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+		d.users, err = os.Open(dir)
 	}
 	if err != nil {
 		return unreachable(fmt.Errorf("start the local stack: %w", err), "set SUREFOOT_STACK_DIR to a directory of your own")
@@ -129,7 +128,7 @@ func (d *devStack) join(ctx context.Context) error {
 	if alone, err := d.hold(syscall.LOCK_EX); err != nil {
 		return err
 	} else if alone { // what is there was left by one that was killed
-		if err := d.users.Truncate(0); err != nil {
+		if err := os.Remove(filepath.Join(dir, devStarted)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("start the local stack: %w", err)
 		}
 	}
@@ -157,19 +156,36 @@ func (d *devStack) hold(how int) (held bool, err error) {
 
 // leave says what there is to stop, and whether this process is the last to use it.
 func (d *devStack) leave() (started []string, last bool, err error) {
-	if _, err = d.users.WriteString(strings.Join(d.started, "\n") + "\n"); err == nil { // before it is known, so that the last one has it
-		last, err = d.hold(syscall.LOCK_EX)
+	if len(d.started) > 0 { // before it is known whether it is the last, so that the last one has it
+		if err = d.note(); err != nil {
+			return nil, false, err
+		}
 	}
-	if err != nil || !last {
+	if last, err = d.hold(syscall.LOCK_EX); err != nil || !last {
 		return d.started, false, err
 	}
-	all, err := io.ReadAll(io.NewSectionReader(d.users, 0, 1<<10)) // not by its name: a reset takes that away
+	path := filepath.Join(d.users.Name(), devStarted)
+	all, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, true, nil
+	}
+	err = errors.Join(err, os.Remove(path)) // now, for what could not even begin must stay empty
 	for _, component := range []string{"db", "broker"} {
 		if slices.Contains(strings.Fields(string(all)), component) {
 			started = append(started, component)
 		}
 	}
 	return started, true, err
+}
+
+// note writes down what this process has started.
+func (d *devStack) note() error {
+	file, err := os.OpenFile(filepath.Join(d.users.Name(), devStarted), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("note what was started: %w", err)
+	}
+	_, err = file.WriteString(strings.Join(d.started, "\n") + "\n")
+	return errors.Join(err, file.Close())
 }
 
 // stop stops what up, or another one that left before, has started, and leaves the data. It does so in one process with a group of its own: the
