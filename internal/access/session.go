@@ -34,7 +34,8 @@ func (g *Gate) cookieName(of string) string {
 	return "surefoot-" + of
 }
 
-func (g *Gate) cookie(of, value string, lasts time.Duration) *http.Cookie {
+// Cookie makes one, with the attributes of that of the session. Without a value it ends that of the browser.
+func (g *Gate) Cookie(of, value string, lasts time.Duration) *http.Cookie {
 	c := &http.Cookie{
 		Name: g.cookieName(of), Value: value, Path: "/", HttpOnly: true, Secure: g.opts.Secure,
 		SameSite: http.SameSiteLaxMode, // strict would not be sent when the provider leads back
@@ -61,8 +62,8 @@ func (g *Gate) begin(w http.ResponseWriter, r *http.Request, s session) {
 		g.dropOldest()
 	}
 	g.sessions.all[sha256.Sum256([]byte(token))] = &s
-	http.SetCookie(w, g.cookie("session", token, g.opts.Absolute))
-	g.opts.Logger.Info().Str("who", s.name).Stringer("role", s.role).Str("addr", g.address(r)).Msg("console login")
+	http.SetCookie(w, g.Cookie("session", token, g.opts.Absolute))
+	g.opts.Logger.Info().Str("who", s.name).Stringer("granted", s.role).Str("addr", g.address(r)).Msg("console login")
 }
 
 // dropOldest drops what has ended, or else that which was idle for longest. The lock is held.
@@ -138,7 +139,7 @@ func (g *Gate) end(r *http.Request) {
 // LogOut ends the session of a request.
 func (g *Gate) LogOut(w http.ResponseWriter, r *http.Request) {
 	g.end(r)
-	http.SetCookie(w, g.cookie("session", "", 0))
+	http.SetCookie(w, g.Cookie("session", "", 0))
 }
 
 // Bond is what ties other cookies to the session of a request; empty without one.
@@ -148,9 +149,4 @@ func (g *Gate) Bond(r *http.Request) string {
 		return ""
 	}
 	return string(key[:])
-}
-
-// Cookie makes one with the attributes of that of the session.
-func (g *Gate) Cookie(of, value string, lasts time.Duration) *http.Cookie {
-	return g.cookie(of, value, lasts)
 }
