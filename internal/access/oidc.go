@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -150,7 +151,7 @@ func (g *Gate) Begin(w http.ResponseWriter, r *http.Request, next string) error 
 	if err != nil {
 		return fmt.Errorf("encode the login's state: %w", err)
 	}
-	http.SetCookie(w, g.cookie("login", base64.RawURLEncoding.EncodeToString(g.seal.Seal(nil, nil, text, nil)), flowLasts))
+	http.SetCookie(w, g.Cookie("login", base64.RawURLEncoding.EncodeToString(g.seal.Seal(nil, nil, text, nil)), flowLasts))
 	http.Redirect(w, r, c.AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), http.StatusSeeOther)
 	return nil
 }
@@ -188,7 +189,7 @@ func (g *Gate) End(w http.ResponseWriter, r *http.Request) (next string, err err
 		return "", refused("there is no login by a provider")
 	}
 	f, known := g.flowOf(r)
-	http.SetCookie(w, g.cookie("login", "", 0)) // it is good once
+	http.SetCookie(w, g.Cookie("login", "", 0)) // it is good once
 	q := r.URL.Query()
 	switch {
 	case !known || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(f.State)) != 1:
@@ -250,13 +251,7 @@ func (g *Gate) personOf(id *oidc.IDToken) (session, error) {
 		return session{}, refused("the provider's token cannot be read")
 	}
 	o, s := g.opts.OIDC, session{}
-	nameClaim, roleClaim := "preferred_username", "groups"
-	if o.NameClaim != "" {
-		nameClaim = o.NameClaim
-	}
-	if o.RoleClaim != "" {
-		roleClaim = o.RoleClaim
-	}
+	nameClaim, roleClaim := cmp.Or(o.NameClaim, "preferred_username"), cmp.Or(o.RoleClaim, "groups")
 	if s.name, _ = claimOf(claims, nameClaim).(string); !fitName(s.name) {
 		return s, refused("the claim " + nameClaim + " of your token is no name that could be kept in the audit")
 	}
