@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,12 +131,11 @@ func (c *Console) plan(r *http.Request, f *redriveForm) (deadletter.Run, error) 
 		return deadletter.Run{}, err
 	}
 	request.Who = c.who(r)
-	select {
-	case c.looks <- struct{}{}:
-		defer func() { <-c.looks }()
-	default:
-		return deadletter.Run{}, errLooks
+	leave, err := c.takeLook()
+	if err != nil {
+		return deadletter.Run{}, err
 	}
+	defer leave()
 	return c.letters.Plan(r.Context(), request)
 }
 
@@ -251,12 +251,11 @@ func (c *Console) discarded(r *http.Request, choice choice) (deadletter.Result, 
 			return nil
 		}
 	}
-	select {
-	case c.looks <- struct{}{}:
-		defer func() { <-c.looks }()
-	default:
-		return deadletter.Result{}, errLooks
+	leave, err := c.takeLook()
+	if err != nil {
+		return deadletter.Result{}, err
 	}
+	defer leave()
 	return c.letters.Discard(r.Context(), request)
 }
 
@@ -302,11 +301,7 @@ func (c *Console) note(r *http.Request) (next, error) {
 func (c *Console) holdQueue(hold bool) func(*http.Request) (next, error) {
 	return func(r *http.Request) (next, error) {
 		queue := r.PostFormValue("queue")
-		known := false
-		for _, q := range c.queues {
-			known = known || q.Name == queue
-		}
-		if !known {
+		if !slices.Contains(c.workQueues(), queue) {
 			return next{}, bad("there is no queue %s in the configuration of this console", cell(queue))
 		}
 		reason, err := reasonOf(r)

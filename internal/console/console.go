@@ -42,8 +42,6 @@ type Options struct {
 	AMQPURL string
 	// ManagementURL of the broker's management plugin; without credentials it takes those of AMQPURL. Default: port 15672 of its host.
 	ManagementURL string
-	// TLS for amqps and https. Default: the system's authorities.
-	TLS *tls.Config
 	// Access says who comes and may do what. Without a login everybody who reaches the console is its administrator. Its Nobody, Secure, ProxyOnly
 	// and Logger are set here.
 	Access access.Options
@@ -110,13 +108,13 @@ func New(o Options) (*Console, error) {
 	}
 	var err error
 	c.letters, err = deadletter.New(deadletter.Options{
-		Pool: o.Pool, Schema: o.Schema, AMQPURL: o.AMQPURL, ManagementURL: o.ManagementURL, TLS: o.TLS, Queues: queues,
+		Pool: o.Pool, Schema: o.Schema, AMQPURL: o.AMQPURL, ManagementURL: o.ManagementURL, Queues: queues,
 		Logger: o.Logger, Host: o.Host, Version: o.Version,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	c.management, err = rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: o.AMQPURL, URL: o.ManagementURL, TLS: o.TLS})
+	c.management, err = rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: o.AMQPURL, URL: o.ManagementURL})
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}

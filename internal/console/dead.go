@@ -228,18 +228,27 @@ func (c *Console) lettersPage(r *http.Request) (found, error) {
 	return found{title: "Messages in " + cell(deadletter.DLQ(d.Queue)), data: d}, nil
 }
 
+// takeLook takes one of the places for looks; leave gives it back.
+func (c *Console) takeLook() (leave func(), err error) {
+	select {
+	case c.looks <- struct{}{}:
+		return func() { <-c.looks }, nil
+	default:
+		return nil, errLooks
+	}
+}
+
 // look shows letters; a few looks at a time, for each holds its queue.
 func (c *Console) look(r *http.Request, choice choice, limit, preview int) ([]deadletter.Letter, error) {
 	filter, err := c.filterOf(r, choice)
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case c.looks <- struct{}{}:
-		defer func() { <-c.looks }()
-	default:
-		return nil, errLooks
+	leave, err := c.takeLook()
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
 	ctx, cancel := context.WithTimeout(r.Context(), lookTimeout)
 	defer cancel()
 	return c.letters.Show(ctx, deadletter.ShowRequest{Queue: choice.Queue, Filter: filter, Limit: limit, Preview: preview, Who: c.who(r), Wait: lookWait})

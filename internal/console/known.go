@@ -261,7 +261,7 @@ func (c *Console) queueNames() (names []string) {
 func (c *Console) watchBroker(ctx context.Context) {
 	o := c.opts
 	_ = rabbit.Supervise(ctx, rabbit.SuperviseOptions{ // New has checked the options
-		Options:    rabbit.Options{URL: o.AMQPURL, Role: "console", Host: o.Host, Version: o.Version, TLS: o.TLS, Logger: o.Logger},
+		Options:    rabbit.Options{URL: o.AMQPURL, Role: "console", Host: o.Host, Version: o.Version, Logger: o.Logger},
 		BackoffMax: 5 * time.Second,
 		OnState: func(reason error) {
 			c.known.mu.Lock()
