@@ -11,7 +11,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/surefoot-mq/surefoot/internal/config"
-	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/reconcile"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
@@ -141,21 +140,8 @@ func (r *Reconciler) client(o ReconcilerOptions, name string) (*httpclient.Clien
 // Run reconciles until ctx ends, and writes down the states of the circuits meanwhile.
 func (r *Reconciler) Run(ctx context.Context) error {
 	defer r.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{}, len(r.policies))
-	for _, guard := range r.policies {
-		go func() {
-			defer telemetry.FatalOnPanic(r.logger)
-			defer func() { ended <- struct{}{} }()
-			_ = guard.Run(ctx) // always nil: it logs what it cannot write
-		}()
-	}
-	err := r.Reconciler.Run(ctx)
-	cancel()
-	for range r.policies {
-		<-ended
-	}
-	return err
+	defer runPolicies(ctx, r.logger, r.policies)()
+	return r.Reconciler.Run(ctx)
 }
 
 // Close lets idle connections go.

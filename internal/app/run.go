@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,12 +45,7 @@ func (o Options) withDefaults() Options {
 	if o.ConsoleListening == nil {
 		o.ConsoleListening = func(string) {}
 	}
-	if o.Host == "" {
-		o.Host = "unknown"
-	}
-	if o.Version == "" {
-		o.Version = "dev"
-	}
+	o.Host, o.Version = cmp.Or(o.Host, "unknown"), cmp.Or(o.Version, "dev")
 	return o
 }
 

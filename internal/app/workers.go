@@ -3,14 +3,12 @@ package app
 import (
 	"cmp"
 	"context"
-	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/surefoot-mq/surefoot/consumer"
 	"github.com/surefoot-mq/surefoot/consumer/endpoint"
 	"github.com/surefoot-mq/surefoot/consumer/program"
-	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 	"github.com/surefoot-mq/surefoot/topology"
@@ -85,17 +83,9 @@ func (w *workers) policy(name string, q topology.Queue, pool *pgxpool.Pool) (*po
 
 // run writes down the states of the circuits until the returned function is called, which also lets go what the workers hold.
 func (w *workers) run(ctx context.Context) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	for _, guard := range w.policies {
-		running.Go(func() {
-			defer telemetry.FatalOnPanic(w.deps.Logger)
-			_ = guard.Run(ctx) // always nil: it logs what it cannot write
-		})
-	}
+	stopPolicies := runPolicies(ctx, w.deps.Logger, w.policies)
 	return func() {
-		cancel()
-		running.Wait()
+		stopPolicies()
 		for _, end := range w.close {
 			end()
 		}

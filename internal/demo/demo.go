@@ -2,6 +2,7 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -68,12 +69,7 @@ func New(o Options) (*Demo, error) {
 	if o.Orders == nil || o.Who == "" {
 		return nil, errors.New("demo: Orders and Who are required")
 	}
-	if o.Vhost == "" {
-		o.Vhost = DefaultVhost
-	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
+	o.Vhost, o.Prefix = cmp.Or(o.Vhost, DefaultVhost), cmp.Or(o.Prefix, DefaultPrefix)
 	if o.Timeout <= 0 {
 		o.Timeout = DefaultTimeout
 	}
