@@ -129,7 +129,7 @@ func hintOf(err error) string {
 	switch {
 	case pg.WantsCertificate(err):
 		return pg.CertificateAdvice
-	case resilience.SQLStateOf(err) == "3D000":
+	case resilience.SQLStateOf(err) == pg.UndefinedDatabase:
 		return "create the database, or correct its name in SUREFOOT_DATABASE_URL"
 	case ok && refusal.Code == amqp.NotAllowed && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"),
 		errors.Is(err, rabbit.ErrNoVhost):

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,15 +124,11 @@ func Examine(ctx context.Context, o Options) ([]Finding, error) {
 }
 
 func (o *Options) complete() error {
-	if o.Who == "" {
-		o.Who = "doctor"
-	}
+	o.Who = cmp.Or(o.Who, "doctor")
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.limits == (limits{}) {
-		o.limits = defaultLimits()
-	}
+	o.limits = cmp.Or(o.limits, defaultLimits())
 	var known, configured []string
 	for _, role := range app.Roles() {
 		known = append(known, role.Name)

@@ -52,8 +52,8 @@ const deadline = time.Second
 func (v *visit) retryWindow(context.Context) ([]Finding, error) {
 	var found []Finding
 	queue, window := longestWindow(v.config.Topology)
-	warn := func(about, found1, meaning, mend string) {
-		found = append(found, Finding{Severity: Warning, About: about, Found: found1, Meaning: meaning, Mend: mend})
+	warn := func(about, seen, meaning, mend string) {
+		found = append(found, Finding{Severity: Warning, About: about, Found: seen, Meaning: meaning, Mend: mend})
 	}
 	for _, r := range v.config.Watchdog.Rules {
 		if r.Limit < deadline {

@@ -142,7 +142,7 @@ func (v *visit) absences() []Finding {
 // refused knows a server that is there and does not let this user, or to this database or vhost.
 func refused(err error) bool {
 	state, code := resilience.SQLStateOf(err), rabbit.Code(err)
-	return strings.HasPrefix(state, "28") || state == "3D000" || slices.Contains([]int{amqp.AccessRefused, amqp.NotAllowed}, code) ||
+	return strings.HasPrefix(state, "28") || state == pg.UndefinedDatabase || slices.Contains([]int{amqp.AccessRefused, amqp.NotAllowed}, code) ||
 		errors.Is(err, rabbit.ErrManagementDenied) || errors.Is(err, rabbit.ErrNoVhost)
 }
 
@@ -150,7 +150,7 @@ func mendAbsence(p part, err error) string {
 	switch {
 	case errors.Is(err, errNoURL):
 		return fmt.Sprintf("set SUREFOOT_%s_URL", map[part]string{database: "DATABASE", broker: "AMQP", management: "AMQP"}[p])
-	case p == database && resilience.SQLStateOf(err) == "3D000":
+	case p == database && resilience.SQLStateOf(err) == pg.UndefinedDatabase:
 		return "create the database, or correct its name in SUREFOOT_DATABASE_URL"
 	case p == database && pg.WantsCertificate(err):
 		return pg.CertificateAdvice

@@ -5,6 +5,7 @@ import "github.com/surefoot-mq/surefoot/resilience"
 // What PostgreSQL says of a statement that more than one package has its own answer to; see [resilience.SQLStateOf].
 const (
 	InsufficientPrivilege = "42501"
+	UndefinedDatabase     = "3D000"
 	UndefinedSchema       = "3F000"
 	UndefinedTable        = "42P01"
 	LockNotAvailable      = "55P03"
