@@ -179,7 +179,7 @@ func (v *driver) drive(ctx context.Context) (Run, error) {
 func (v *driver) end(ctx context.Context, cause error) (Run, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
 	defer cancel()
-	err := error(nil)
+	var err error
 	switch {
 	case cause == nil:
 		err = v.conclude(ctx, RunDone, "")

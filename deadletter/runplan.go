@@ -217,7 +217,7 @@ func (p *planner) see(ctx context.Context, d *amqp.Delivery) (more bool) {
 		p.unmatched++
 		return p.err == nil
 	}
-	l := plannedLetter{entry: dlqindex.Of(f.indexed(d)), outcome: got}
+	l := plannedLetter{entry: entryOfFacts(d, &f), outcome: got}
 	if key := message.Text(d.Headers, message.HeaderKey); key != "" {
 		l.orderKey = uuid.NullUUID{UUID: dlqindex.Key(dlqindex.Letter{ID: key}), Valid: true}
 	}

@@ -77,8 +77,9 @@ func (s *stage) steadyOnce(ctx context.Context, r *Report, round int) (err error
 	if err := s.awaitLeases(ctx, schema, p); err != nil {
 		return err
 	}
-	before, walBefore, err := s.meter.read(), int64(0), error(nil)
-	if walBefore, err = s.wal(ctx); err != nil {
+	before := s.meter.read()
+	walBefore, err := s.wal(ctx)
+	if err != nil {
 		return err
 	}
 	n := int(s.o.For.Seconds() * float64(s.o.Steady))

@@ -219,7 +219,8 @@ func (s *session) drive(ctx context.Context, d *deadletter.DeadLetters, request 
 	done := 0
 	request.Progress = func(r deadletter.Run) { told.add(r.Moved - done); done = r.Moved }
 	request.Waiting = func(h deadletter.Holder) { s.note("waiting for %s (%s)", h.Who, h.Action) }
-	run, err := deadletter.Run{}, error(nil)
+	var run deadletter.Run
+	var err error
 	if from == deadletter.RunRunning {
 		run, err = d.DriveRun(ctx, request)
 	} else {

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/surefoot-mq/surefoot/internal/telemetry"
-
 	"github.com/spf13/cobra"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/config"
+	"github.com/surefoot-mq/surefoot/internal/telemetry"
 	"github.com/surefoot-mq/surefoot/message"
 )
 
