@@ -116,7 +116,7 @@ func (a *AMQP) check(r *reader) {
 
 func (h *HTTP) check(r *reader) {
 	_, port, err := net.SplitHostPort(h.Listen)
-	if number, invalid := strconv.ParseUint(port, 10, 16); err != nil || invalid != nil || number > 65535 {
+	if _, invalid := strconv.ParseUint(port, 10, 16); err != nil || invalid != nil {
 		r.wrong("http.listen", "is %s, but must be host:port or :port; port 0 takes any free one", quote(h.Listen))
 	}
 }

@@ -54,7 +54,7 @@ func (c *Console) checkListen(r *reader) {
 		return
 	}
 	host, port, err := net.SplitHostPort(c.Listen)
-	if number, invalid := strconv.ParseUint(port, 10, 16); err != nil || invalid != nil || number > 65535 {
+	if _, invalid := strconv.ParseUint(port, 10, 16); err != nil || invalid != nil {
 		r.wrong("console.listen", "is %s, but must be host:port, such as 127.0.0.1:9465; port 0 takes any free one", quote(c.Listen))
 		return
 	}

@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -52,7 +54,7 @@ func (r *reader) decodeStruct(node ast.Node, value reflect.Value, path string) {
 		at := join(path, key)
 		index, known := fields[key]
 		if !known {
-			r.fault(r.line(pair.Key.GetToken()), at, "unknown key%s", hint(key, keysOf(value.Type())))
+			r.fault(r.line(pair.Key.GetToken()), at, "unknown key%s", hint(key, slices.Collect(maps.Keys(fields))))
 			return
 		}
 		r.decode(pair.Value, value.FieldByIndex(index), at)
@@ -148,12 +150,4 @@ func fieldsOf(of reflect.Type) map[string][]int {
 		}
 	}
 	return fields
-}
-
-func keysOf(of reflect.Type) []string {
-	keys := make([]string, 0, of.NumField())
-	for key := range fieldsOf(of) {
-		keys = append(keys, key)
-	}
-	return keys
 }

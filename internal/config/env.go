@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ func (r *reader) setLeaf(config *Config, leaf leaf, source, text string) {
 // they may belong to a wrapper, or to Kubernetes, which sets SUREFOOT_PORT_9464_TCP_ADDR and the like in every
 // container when a service is called surefoot.
 func (r *reader) strangers(environ map[string]string, known []string) {
-	for _, name := range sortedKeys(environ) {
+	for _, name := range slices.Sorted(maps.Keys(environ)) {
 		if !strings.HasPrefix(name, prefix) || slices.Contains(known, name) {
 			continue
 		}
@@ -79,13 +80,4 @@ func (r *reader) strangers(environ map[string]string, known []string) {
 			r.fault(name, "", "unknown variable; did you mean %s?", near)
 		}
 	}
-}
-
-func sortedKeys[V any](of map[string]V) []string {
-	keys := make([]string, 0, len(of))
-	for key := range of {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
