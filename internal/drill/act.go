@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -62,9 +63,5 @@ func die() error {
 
 // act starts the process of a role.
 func (s *stage) act(ctx context.Context, role string, task any) (*process, error) {
-	broker := s.url
-	if broker == "" {
-		broker = s.o.AMQPURL
-	}
-	return s.start(ctx, launch{args: []string{"drill", "act", role}, env: s.environ(broker), stdin: task})
+	return s.start(ctx, launch{args: []string{"drill", "act", role}, env: s.environ(cmp.Or(s.url, s.o.AMQPURL)), stdin: task})
 }

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -67,12 +68,7 @@ func New(o Options) (*Runner, error) {
 	if o.DatabaseURL == "" || o.AMQPURL == "" || o.Binary == "" {
 		return nil, errors.New("drill: DatabaseURL, AMQPURL and Binary are required")
 	}
-	if o.Host == "" {
-		o.Host = "unknown"
-	}
-	if o.Version == "" {
-		o.Version = "dev"
-	}
+	o.Host, o.Version = cmp.Or(o.Host, "unknown"), cmp.Or(o.Version, "dev")
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
