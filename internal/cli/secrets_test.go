@@ -184,6 +184,9 @@ watchdog: {rules: [{name: r, table: %[3]s.outbox, key: message_id, status: type,
 					if more != nil && (kind != "working" || words[0] != "dlq") {
 						continue
 					}
+					if words[0] == "init" {
+						more = []string{"--output", filepath.Join(t.TempDir(), "surefoot.yaml")}
+					}
 					got := runIn(ctx, t, e, append(slices.Clone(words), more...)...)
 					s.clean(fmt.Sprintf("%s: %s", kind, words), got.stdout+got.stderr)
 				}
