@@ -1,5 +1,5 @@
-// Package bench measures relay, consumer, redrive, latency and Enqueue against what the services can do at best, and
-// against other designs: `surefoot bench`. docs/benchmarks.md has the method and the figures.
+// Package bench measures relay, consumer, redrive, latency, Enqueue and the HTTP worker against what the services can do at best,
+// and against other designs: `surefoot bench`. docs/benchmarks.md has the method and the figures.
 //
 // A figure is a ratio within one run. The arms that it compares take turns in every round, in an order that rotates, on
 // fresh tables and a fresh quorum queue; the figure is the median of the rounds' ratios, with the lowest and the highest

@@ -52,9 +52,7 @@ func auditLs(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if len(items) == f.Limit {
-				s.note("there may be more: this is the limit of %d", f.Limit)
-			}
+			s.noteLimit(len(items), f.Limit)
 			return render(s, auditRows(items))
 		},
 	}

@@ -116,9 +116,7 @@ func (g *groupLister) tell(groups []deadletter.FailureGroup, scanned []deadlette
 			g.session.note("%s was last scanned at %s; --scan looks again", deadletter.DLQ(q.Queue), stampText(*q.At))
 		}
 	}
-	if len(groups) == g.limit {
-		g.session.note("there may be more: this is the limit of %d", g.limit)
-	}
+	g.session.noteLimit(len(groups), g.limit)
 }
 
 func messagesText(f deadletter.FailureGroup) string {

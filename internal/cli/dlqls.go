@@ -90,9 +90,7 @@ func (s *session) listLetters(ctx context.Context, choose *chooseFlags, limit in
 	if err != nil {
 		return badRequest(err)
 	}
-	if len(letters) == limit {
-		s.note("there may be more: this is the limit of %d", limit)
-	}
+	s.noteLimit(len(letters), limit)
 	return render(s, listing[deadletter.Letter]{
 		Items: letters,
 		Empty: "no message matches",

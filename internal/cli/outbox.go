@@ -126,7 +126,7 @@ func (l *outboxLister) listRoutes(ctx context.Context, db *database) error {
 	if err != nil {
 		return err
 	}
-	l.more(len(routes))
+	l.session.noteLimit(len(routes), l.filter.Limit)
 	return render(l.session, listing[outbox.StoppedRoute]{
 		Items: routes,
 		Empty: "no route is stopped",
@@ -166,14 +166,8 @@ func (l *outboxLister) listRows(ctx context.Context, db *database) error {
 	if len(routes) > toldRoutes {
 		l.session.note("more routes are stopped: see `surefoot outbox ls --routes`")
 	}
-	l.more(len(rows))
+	l.session.noteLimit(len(rows), l.filter.Limit)
 	return render(l.session, parkedRows(rows, empty))
-}
-
-func (l *outboxLister) more(n int) {
-	if n == l.filter.Limit {
-		l.session.note("there may be more: this is the limit of %d", l.filter.Limit)
-	}
 }
 
 func routingKeyText(r outbox.StoppedRoute) string {

@@ -141,3 +141,10 @@ func (s *session) origin() string { return "surefoot " + s.build().Version + " o
 func (s *session) note(format string, args ...any) {
 	fmt.Fprintln(s.env.Stderr, EscapeBlock(fmt.Sprintf(format, args...), maxErrorText))
 }
+
+// noteLimit tells of a list that is as long as it may be.
+func (s *session) noteLimit(n, limit int) {
+	if n == limit {
+		s.note("there may be more: this is the limit of %d", limit)
+	}
+}

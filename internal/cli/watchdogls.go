@@ -82,9 +82,7 @@ func (s *session) listSagas(ctx context.Context, w *watchdog.Watchdog, f watchdo
 	if err != nil {
 		return err
 	}
-	if len(sagas) == f.Limit {
-		s.note("there may be more: this is the limit of %d", f.Limit)
-	}
+	s.noteLimit(len(sagas), f.Limit)
 	empty := "nothing is overdue"
 	if f.Soon > 0 {
 		empty = "nothing is overdue, due soon or held"
