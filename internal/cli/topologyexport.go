@@ -3,7 +3,6 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/topology"
 )
@@ -56,30 +55,9 @@ func (s *session) export(as string, o topology.ExportOptions) error {
 		}
 		o.Vhost = m.Vhost()
 	}
-	o.Exchanges = namedExchanges(c)
+	o.Exchanges = c.Exchanges()
 	if as == exportOperator {
 		return writeJSON(s.env.Stdout, topology.ExportResources(c.Topology, o), "  ")
 	}
 	return writeJSON(s.env.Stdout, topology.Export(c.Topology, o), "  ")
-}
-
-// namedExchanges are those that rows may go to beside the queues' own.
-func namedExchanges(c *config.Config) []string {
-	var names []string
-	add := func(name string) {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
-	add(c.Topology.Exchange)
-	add(c.Relay.Exchange)
-	for _, rule := range c.Watchdog.Rules {
-		add(rule.Exchange)
-	}
-	for _, rule := range c.Reconcile.Rules {
-		for _, answer := range rule.Answers {
-			add(answer.Exchange)
-		}
-	}
-	return names
 }

@@ -204,3 +204,14 @@ func TestEveryLeafHasAVariableOfItsOwn(t *testing.T) {
 		require.Equal(t, key, seen[name])
 	}
 }
+
+func TestExchangesAreThoseOfAllThatWritesRows(t *testing.T) {
+	t.Parallel()
+	c := config.Config{}
+	require.Empty(t, c.Exchanges())
+	c.Topology = topology.Spec{Exchange: "events", Queues: []topology.Queue{{Name: "q"}, {Name: "r", Exchange: "other"}}}
+	c.Relay.Exchange = "events"
+	c.Watchdog.Rules = []config.Rule{{Exchange: "late"}, {}}
+	c.Reconcile.Rules = []config.ReconcileRule{{Answers: map[string]config.ReconcileAction{"A": {Exchange: "wrong"}, "B": {}}}}
+	require.Equal(t, []string{"events", "late", "other", "wrong"}, c.Exchanges())
+}

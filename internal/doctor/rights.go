@@ -149,7 +149,7 @@ func (v *visit) brokerRights(ctx context.Context) ([]Finding, error) {
 	var failed []error
 	if v.has("relay") {
 		failed = append(failed, try("relay", "configure", "surefoot.fence.doctor."+uuid.NewString(), v.declare))
-		for _, exchange := range v.exchanges() {
+		for _, exchange := range v.config.Exchanges() {
 			failed = append(failed, try("relay", "write", exchange, v.publish))
 		}
 	}
@@ -168,19 +168,6 @@ func (v *visit) brokerRights(ctx context.Context) ([]Finding, error) {
 		return found, err
 	}
 	return []Finding{ok("user "+v.conn.User(), "has the permissions of: "+strings.Join(v.o.Roles, ", "))}, nil
-}
-
-// exchanges that the configuration publishes to.
-func (v *visit) exchanges() []string {
-	names := []string{v.config.Relay.Exchange, v.config.Topology.Exchange}
-	for _, q := range v.config.Topology.WithDefaults().Queues {
-		names = append(names, q.Exchange)
-	}
-	for _, r := range v.config.Watchdog.Rules {
-		names = append(names, r.Exchange)
-	}
-	slices.Sort(names)
-	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }
 
 // errAlarmed: what publishes under an alarm is not read any more.
