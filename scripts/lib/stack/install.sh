@@ -53,7 +53,7 @@ fonts() { find /usr/share/fonts /usr/local/share/fonts /Library/Fonts -name '*.[
 installed() {
   [[ -n $(case $1 in
     db) db_bin ;; broker) system_broker_bin ;; pgbouncer) pgbouncer_bin ;; browser) browser_bin ;; fonts) fonts ;;
-    promtool) promtool_bin ;;
+    promtool) promtool_bin ;; buildah) command -v buildah ;;
   esac) ]]
 }
 
@@ -65,6 +65,7 @@ needs() {
   case $1 in
     db) echo "PostgreSQL 15 or newer" ;; broker) echo "RabbitMQ 3.10 or newer" ;; pgbouncer) echo "PgBouncer" ;;
     browser) echo "Chromium" ;; fonts) echo "any TrueType font" ;; promtool) echo "promtool 2.30 or newer" ;;
+    buildah) echo "buildah 1.28 or newer" ;;
   esac
 }
 
@@ -145,7 +146,7 @@ quietly() {
 # Better no package than one that is too old.
 candidate_fits() {
   local version wanted=15
-  case $1 in rabbitmq-server) wanted=3.10 ;; pgbouncer) wanted=1.12 ;; chromium) wanted=105 ;; fonts-*) wanted=0 ;; prometheus) wanted=2.30 ;; esac
+  case $1 in rabbitmq-server) wanted=3.10 ;; pgbouncer) wanted=1.12 ;; chromium) wanted=105 ;; fonts-*) wanted=0 ;; prometheus) wanted=2.30 ;; buildah) wanted=1.28 ;; esac
   version=$(apt-cache policy "$1" | sed -nE 's/^ *Candidate: ([0-9]+:)?([0-9.]+).*/\2/p')
   newer_or_equal "${version:-0}" "$wanted" && return
   say "this system offers $1 ${version:-(none)}, but $wanted or newer is needed"
