@@ -203,9 +203,9 @@ func TestAPauseIsObeyedByEveryReplicaAndSurvivesRestarts(t *testing.T) {
 	changed, err = consumer.ResumeQueue(t.Context(), w.db.Pool, w.db.Schema, "q", "bob", "")
 	require.NoError(t, err)
 	require.True(t, changed)
+	third.await(t, "")
 	w.awaitEffects(31)
 	w.awaitEmpty("q.retry", "q.dlq")
-	third.await(t, "")
 	require.NotEmpty(t, w.logs.find("queue resumed"))
 }
 
