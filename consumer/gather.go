@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -13,7 +14,7 @@ import (
 // gatherTimeout bounds a statement for several. Whoever has no answer then asks alone, as long as its own time allows.
 const gatherTimeout = 5 * time.Second
 
-// gathering runs a statement for keys and returns those that the inbox knows.
+// gathering runs a statement for keys, which are in the order of ids, and returns those that the inbox knows.
 type gathering func(ctx context.Context, keys pgtype.FlatArray[pgtype.UUID]) (known map[uuid.UUID]bool, err error)
 
 // gather makes one statement out of what several messages ask of the inbox at the same time: while statements run, the next ones
@@ -89,6 +90,8 @@ func (g *gather) turn(ctx context.Context) {
 	if len(all) == 0 {
 		return
 	}
+	// Replicas that record the same messages wait for each other in one direction only.
+	slices.SortFunc(all, func(a, b *asking) int { return bytes.Compare(a.key[:], b.key[:]) })
 	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
 	defer cancel()
 	keys := make(pgtype.FlatArray[pgtype.UUID], len(all))
