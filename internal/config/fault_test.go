@@ -232,9 +232,9 @@ func TestMisspeltVariables(t *testing.T) {
 func TestNamedFileMustExist(t *testing.T) {
 	t.Parallel()
 	_, err := config.Load(config.Sources{ReadFile: files{}.read, Path: "other.yaml"})
-	requireFaults(t, err, "--config: cannot read the configuration: open other.yaml: file does not exist")
+	requireFaults(t, err, "--config: cannot read the configuration: open other.yaml: file does not exist; `surefoot init --output FILE` writes one to begin with")
 	_, err = config.Load(config.Sources{ReadFile: files{}.read, Environ: []string{"SUREFOOT_CONFIG=third.yaml"}})
-	requireFaults(t, err, "SUREFOOT_CONFIG: cannot read the configuration: open third.yaml: file does not exist")
+	requireFaults(t, err, "SUREFOOT_CONFIG: cannot read the configuration: open third.yaml: file does not exist; `surefoot init --output FILE` writes one to begin with")
 	got, err := config.Load(config.Sources{
 		ReadFile: files{"other.yaml": "relay: {shards: 3}", "third.yaml": "relay: {shards: 4}"}.read,
 		Path:     "other.yaml", Environ: []string{"SUREFOOT_CONFIG=third.yaml"},

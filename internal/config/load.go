@@ -77,6 +77,9 @@ func (r *reader) readFile(src Sources, environ map[string]string, config *Config
 	switch {
 	case optional && errors.Is(err, fs.ErrNotExist):
 		return
+	case errors.Is(err, fs.ErrNotExist):
+		r.fault(source, "", "cannot read the configuration: %s; `surefoot init --output FILE` writes one to begin with", err)
+		return
 	case err != nil:
 		r.fault(source, "", "cannot read the configuration: %s", err)
 		return
