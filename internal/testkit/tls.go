@@ -57,13 +57,16 @@ func TLSBroker(t testing.TB, authority *Authority) *SecureBroker {
 	t.Helper()
 	server := newServer(t, "broker")
 	require.NoError(t, os.WriteFile(filepath.Join(server.dir, "lock"), nil, 0o600)) // the mark of a stack's directory
-	own := authority.Issue(t, Certificate{})
+	// Where the server looks even if it runs in a root of its own, as those of other generations do.
+	ca, own := filepath.Join(server.dir, "ca.pem"), Pair{filepath.Join(server.dir, "cert.pem"), filepath.Join(server.dir, "key.pem")}
+	writePEM(t, ca, "CERTIFICATE", authority.certificate.Raw)
+	authority.IssueInto(t, own, Certificate{})
 	amqpPort, managementPort := freePort(t), freePort(t)
 	var settings strings.Builder
 	fmt.Fprintf(&settings, "listeners.ssl.1 = 127.0.0.1:%s\nssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = true\n"+
 		"management.ssl.ip = 127.0.0.1\nmanagement.ssl.port = %s\n", amqpPort, managementPort)
 	for _, of := range []string{"ssl_options", "management.ssl"} {
-		fmt.Fprintf(&settings, "%[1]s.cacertfile = %[2]s\n%[1]s.certfile = %[3]s\n%[1]s.keyfile = %[4]s\n", of, authority.File, own.Cert, own.Key)
+		fmt.Fprintf(&settings, "%[1]s.cacertfile = %[2]s\n%[1]s.certfile = %[3]s\n%[1]s.keyfile = %[4]s\n", of, ca, own.Cert, own.Key)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(server.dir, "broker.conf"), []byte(settings.String()), 0o600))
 	env := server.begin(t)

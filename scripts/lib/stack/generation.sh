@@ -52,8 +52,9 @@ install_root() {
     die "Debian's $(suite_of "$generation") now has RabbitMQ ${version:-(none)}, not $generation; remove $root, and take another suite in ${BASH_SOURCE[0]}"
 }
 
-# set_broker_prefix: $prefix for a program of the broker: as its user, and in its root where it has one. The mounts
-# are in a namespace of the program's own, and go with it.
+# set_broker_prefix: $prefix for a program of the broker: as its user, and in its root where it has one. There it sees the
+# stack's directory, for a test's own settings name files in it. The mounts are in a namespace of the program's own, and
+# go with it.
 set_broker_prefix() {
   local root user
   root=$(broker_root)
@@ -63,10 +64,12 @@ set_broker_prefix() {
   # shellcheck disable=SC2016 # the inner shell expands it
   prefix=(unshare --mount -- bash -c '
     set -e
-    root=$1 dir=$2 user=$3; shift 3
+    root=$1 user=$2 stack=$3 data=$4; shift 4
     mount --bind /proc "$root/proc"
     mount --bind /dev "$root/dev"
-    mkdir -p "$root$dir"
-    mount --bind "$dir" "$root$dir"
-    exec chroot --userspec="$user" "$root" "$@"' in-root "$root" "$data/broker" "$(id -u "$user"):$(id -g "$user")")
+    for dir in "$stack" "$data"; do
+      mkdir -p "$root$dir"
+      mount --bind "$dir" "$root$dir"
+    done
+    exec chroot --userspec="$user" "$root" "$@"' in-root "$root" "$(id -u "$user"):$(id -g "$user")" "$stack" "$data/broker")
 }
