@@ -122,13 +122,13 @@ func isUnreachable(err error) bool {
 	return class == resilience.ClassUnavailable || pg.IsUnavailable(err) || resilience.IsNetwork(err) || hintOf(err) != ""
 }
 
-// hintOf says what to do about a database that wants a certificate, and about a database or a vhost that its server does not have: whoever waits for
+// hintOf says what to do about a database that does not agree about TLS, and about a database or a vhost that its server does not have: whoever waits for
 // a service waits for these too. It is empty for every other error.
 func hintOf(err error) string {
 	refusal, ok := errors.AsType[*amqp.Error](err)
 	switch {
-	case pg.WantsCertificate(err):
-		return pg.CertificateAdvice
+	case pg.TLSAdvice(err) != "":
+		return pg.TLSAdvice(err)
 	case resilience.SQLStateOf(err) == pg.UndefinedDatabase:
 		return "create the database, or correct its name in SUREFOOT_DATABASE_URL"
 	case ok && refusal.Code == amqp.NotAllowed && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"),

@@ -152,8 +152,8 @@ func mendAbsence(p part, err error) string {
 		return fmt.Sprintf("set SUREFOOT_%s_URL", map[part]string{database: "DATABASE", broker: "AMQP", management: "AMQP"}[p])
 	case p == database && resilience.SQLStateOf(err) == pg.UndefinedDatabase:
 		return "create the database, or correct its name in SUREFOOT_DATABASE_URL"
-	case p == database && pg.WantsCertificate(err):
-		return pg.CertificateAdvice
+	case p == database && pg.TLSAdvice(err) != "":
+		return pg.TLSAdvice(err)
 	case p == database && refused(err):
 		return "correct user and password in SUREFOOT_DATABASE_URL, or let the user in (pg_hba.conf)"
 	case p == broker && refused(err), errors.Is(err, rabbit.ErrNoVhost):

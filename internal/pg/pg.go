@@ -124,13 +124,20 @@ func (o Options) fresh() (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// CertificateAdvice is what to do when WantsCertificate.
-const CertificateAdvice = "set database.cert_file and key_file to a certificate that the server trusts (ssl_ca_file), with the role's name as its common name"
-
-// WantsCertificate reports whether the server refused a connection because no certificate, or none that it trusts, came with it.
-func WantsCertificate(err error) bool {
+// TLSAdvice is what to do about an error that says that client and server do not agree whether there is TLS, or that a certificate is missing.
+// Empty for every other error.
+func TLSAdvice(err error) string {
 	refusal, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && refusal.Code == "28000" && strings.Contains(refusal.Message, "client certificate")
+	switch {
+	case err == nil:
+	case ok && refusal.Code == "28000" && strings.Contains(refusal.Message, "client certificate"):
+		return "set database.cert_file and key_file to a certificate that the server trusts (ssl_ca_file), with the role's name as its common name"
+	case ok && refusal.Code == "28000" && strings.Contains(refusal.Message, "no encryption"):
+		return "the server may take this user over TLS only: set database.ca_file, with which sslmode is verify-full; else let the user in (pg_hba.conf)"
+	case strings.Contains(err.Error(), "server refused TLS connection"): // the driver has no type for it
+		return "the server speaks no TLS: set ssl = on there, with ssl_cert_file and ssl_key_file; only where nobody is on the way write sslmode=disable"
+	}
+	return ""
 }
 
 // rereadError is a URL or a file that was usable when the pool was opened, and may be so again in a moment: it is being replaced.

@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -48,16 +47,18 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
 
-	for name, tt := range map[string]struct{ url, want string }{
-		"wrong authority":    {testkit.WithQuery(t, right, "sslrootcert", other.File), "the certificate of the database is signed by none of the authorities in " + other.File},
-		"no certificate":     {testkit.WithQuery(t, right, "sslcert", "", "sslkey", ""), "connection requires a valid client certificate"},
-		"foreign client":     {testkit.WithQuery(t, right, "sslcert", foreign.Cert, "sslkey", foreign.Key), "connection requires a valid client certificate"},
-		"without encryption": {testkit.WithQuery(t, right, "sslmode", "disable"), "no encryption"},
+	for name, tt := range map[string]struct{ url, want, advice string }{
+		"wrong authority":    {testkit.WithQuery(t, right, "sslrootcert", other.File), "the certificate of the database is signed by none of the authorities in " + other.File, ""},
+		"no certificate":     {testkit.WithQuery(t, right, "sslcert", "", "sslkey", ""), "connection requires a valid client certificate", "set database.cert_file and key_file"},
+		"foreign client":     {testkit.WithQuery(t, right, "sslcert", foreign.Cert, "sslkey", foreign.Key), "connection requires a valid client certificate", "set database.cert_file and key_file"},
+		"without encryption": {testkit.WithQuery(t, right, "sslmode", "disable"), "no encryption", "take this user over TLS only: set database.ca_file"},
+		"no TLS there":       {testkit.WithQuery(t, testkit.Database(t).Direct, "sslmode", "require"), "server refused TLS connection", "the server speaks no TLS: set ssl = on there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := open(t, tt.url).Ping(t.Context())
 			require.ErrorContains(t, err, tt.want)
-			require.Equal(t, strings.Contains(tt.want, "valid client certificate"), pg.WantsCertificate(err))
+			require.Contains(t, pg.TLSAdvice(err), tt.advice)
+			require.Equal(t, tt.advice == "", pg.TLSAdvice(err) == "")
 		})
 	}
 	for want, own := range map[string]testkit.Pair{

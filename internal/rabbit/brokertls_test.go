@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +12,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
 	"github.com/surefoot-mq/surefoot/internal/urlfile"
+	"github.com/surefoot-mq/surefoot/resilience"
 )
 
 // try connects once to the broker, and asks its management API, and returns both errors.
@@ -24,6 +26,26 @@ func try(t *testing.T, amqpURL, managementURL string) (broker, management error)
 	require.NoError(t, err)
 	_, management = m.Queues(t.Context())
 	return broker, management
+}
+
+// onPort is a URL with the host and port of another one.
+func onPort(t *testing.T, raw, other string) string {
+	t.Helper()
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	at, err := url.Parse(other)
+	require.NoError(t, err)
+	u.Host = at.Host
+	return u.String()
+}
+
+// crossed has the scheme speak to the port that does not: secure and clear are the URLs that fit.
+func crossed(t *testing.T, scheme, secure, clear string) string {
+	t.Helper()
+	if strings.HasSuffix(scheme, "s") {
+		return onPort(t, secure, clear)
+	}
+	return onPort(t, clear, secure)
 }
 
 // A broker that verifies its peers lets in who has the right files, and whoever has not is told which is wrong.
@@ -58,6 +80,19 @@ func TestTLSOfTheBroker(t *testing.T) {
 		broker, _ = try(t, u, "")
 		require.ErrorContains(t, broker, want)
 	}
+
+	for scheme, want := range map[string][2]string{
+		"amqp":  {"the broker speaks TLS on this port: write amqps:// in its URL", "speaks TLS on this port: write https:// in the URL"},
+		"amqps": {"127.0.0.1 speaks no TLS on this port: give the port of its TLS listener", "speaks no TLS on this port: give the port of its TLS listener, or write http://"},
+	} {
+		broker, management = try(t, crossed(t, scheme, at(), server.URL), crossed(t, strings.Replace(scheme, "amqp", "http", 1), server.TLS.ManagementURL, server.ManagementURL))
+		require.ErrorContains(t, broker, want[0])
+		require.ErrorContains(t, management, want[1])
+	}
+	broker, management = try(t, onPort(t, server.URL, server.ManagementURL), onPort(t, server.ManagementURL, server.URL))
+	require.ErrorContains(t, broker, "where this port speaks TLS, as 5671 by default, write amqps:// in the URL")
+	require.Equal(t, resilience.ClassUnavailable, resilience.Classify(broker))
+	require.ErrorContains(t, management, "speaks AMQP on this port: give the one of HTTP")
 
 	server.ShowCertificate(t, authority, testkit.Certificate{Expired: true})
 	broker, management = try(t, at(), server.TLS.ManagementURL)

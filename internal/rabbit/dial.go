@@ -123,7 +123,7 @@ func connect(ctx context.Context, opts Options, uri amqp.URI, network, addr stri
 	if err != nil {
 		return nil, err
 	}
-	bounded := &deadlineConn{Conn: socket, socket: socket, timeout: opts.WriteTimeout}
+	bounded := &deadlineConn{Conn: &plain{Conn: socket}, socket: socket, timeout: opts.WriteTimeout}
 	if uri.Scheme == "amqps" {
 		if bounded.Conn, err = secure(ctx, socket, opts, uri); err != nil {
 			return nil, errors.Join(err, socket.Close())
@@ -216,10 +216,13 @@ func (e *explained) Write(p []byte) (int, error) {
 
 // refusal is what the broker said instead of its first answer; nil if it did not. The library may tell less of it.
 func (d *deadlineConn) refusal() error {
-	e, ok := d.Conn.(*explained)
-	if !ok {
-		return nil
+	if opening, ok := d.Conn.(interface{ refusal() error }); ok {
+		return opening.refusal()
 	}
+	return nil
+}
+
+func (e *explained) refusal() error {
 	select {
 	case <-e.over:
 		if e.refused {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"time"
 )
@@ -31,6 +32,20 @@ func (f Files) advice(err error, host string) string {
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return host + " speaks no TLS on this port: give the port of its TLS listener, or a URL without TLS"
+	}
+	return otherProtocol(err, host)
+}
+
+// otherProtocol knows from the text of net/http, which has no type for it, what answered a request that is not of its protocol.
+func otherProtocol(err error, host string) string {
+	text := err.Error()
+	switch {
+	case errors.Is(err, http.ErrSchemeMismatch), strings.Contains(text, http.ErrSchemeMismatch.Error()):
+		return host + " speaks no TLS on this port: give the port of its TLS listener, or write http:// in the URL"
+	case strings.Contains(text, `malformed HTTP response "\x15\x03`):
+		return host + " speaks TLS on this port: write https:// in the URL"
+	case strings.Contains(text, `malformed HTTP response "AMQP`):
+		return host + " speaks AMQP on this port: give the one of HTTP"
 	}
 	return ""
 }
