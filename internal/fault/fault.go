@@ -5,6 +5,8 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,9 +58,9 @@ func Arm(spec string) error {
 func actionOf(name string) func() error {
 	switch name {
 	case "kill":
-		return func() error { return signal(syscall.SIGKILL) }
+		return kill
 	case "stop":
-		return func() error { return signal(syscall.SIGSTOP) }
+		return stop
 	case "error":
 		return func() error { return ErrInjected }
 	case "ahead":
@@ -70,7 +72,19 @@ func actionOf(name string) func() error {
 	}
 }
 
-func signal(s syscall.Signal) error { return syscall.Kill(syscall.Getpid(), s) }
+func kill() error { return syscall.Kill(syscall.Getpid(), syscall.SIGKILL) }
+
+// stop returns when the process goes on: SIGSTOP may reach another thread first, and this one would do its next step meanwhile.
+func stop() error {
+	goesOn := make(chan os.Signal, 1)
+	signal.Notify(goesOn, syscall.SIGCONT)
+	defer signal.Stop(goesOn)
+	if err := syscall.Kill(syscall.Getpid(), syscall.SIGSTOP); err != nil {
+		return err
+	}
+	<-goesOn
+	return nil
+}
 
 // Point is a place where an armed fault acts. It returns nil except for the action "error".
 func Point(name string) error {
