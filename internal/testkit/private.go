@@ -138,12 +138,23 @@ func (s Server) Describe(t testing.TB) string {
 	return string(out)
 }
 
-// run calls scripts/stack. The stack follows this process: should it die, the server goes too.
+// run calls scripts/stack. The stack follows this process: should it die, the server goes too. A server that comes back at another
+// port fails the test here, and not where nobody finds it.
 func (s Server) run(ctx context.Context, t testing.TB, args ...string) string {
 	t.Helper()
 	var out strings.Builder
+	before := s.addresses()
 	s.pipe(ctx, t, nil, &out, args...)
+	if after := s.addresses(); before != "" && after != "" {
+		require.Equal(t, before, after, "scripts/stack %s moved the server", strings.Join(args, " "))
+	}
 	return out.String()
+}
+
+// addresses are those of the server, "" before it has begun.
+func (s Server) addresses() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "env"))
+	return string(text)
 }
 
 // pipe is run with the script's standard input and output given.

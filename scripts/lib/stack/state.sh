@@ -147,13 +147,13 @@ command_of() {
 }
 
 # alive PID: whether there is such a process. Its command line does not tell: that is empty for a moment of each exec.
-# A dead process that nobody has waited for is gone.
+# A dead process that nobody has waited for is gone; one of which threads are left is not, for they hold its ports.
 alive() {
-  local line
+  local line fields
   if [[ -r /proc/self/stat ]]; then
     { IFS= read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
-    line=${line##*) } # the name before it may hold anything
-    [[ $line != [ZX]* ]]
+    IFS=' ' read -ra fields <<<"${line##*) }" # the name before it may hold anything
+    [[ ${fields[0]} != [ZX] ]] || ((fields[17] > 1)) # state, number of threads
   else
     line=$(ps -o stat= -p "$1" 2>/dev/null) && [[ $line != Z* ]]
   fi
