@@ -150,7 +150,7 @@ func (p *probes) note(ctx context.Context, live, status int, reason string) {
 	}
 }
 
-func (p *probes) is(status int) bool { p.mu.Lock(); defer p.mu.Unlock(); return p.ready == status }
+func (p *probes) last() int { p.mu.Lock(); defer p.mu.Unlock(); return p.ready }
 
 // begin forgets what was before.
 func (p *probes) begin() {
@@ -188,12 +188,12 @@ func outage(ctx context.Context, s *stage) error {
 	}
 	err = eventually(ctx, 30*time.Second, "the load to flow", func(ctx context.Context) (bool, error) {
 		n, err := s.count(ctx, effectsCount)
-		return n > 10 && probes.is(http.StatusOK), err
+		return n > 10 && probes.last() == http.StatusOK, err
 	})
 	if err != nil {
 		return errors.Join(err, errors.New(relay.out.String()))
 	}
-	s.observe("ready_before", probes.ready)
+	s.observe("ready_before", probes.last())
 	probes.begin()
 	if err := s.away(ctx, probes); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (s *stage) away(ctx context.Context, p *probes) error {
 	}
 	s.observe("broker_away", time.Since(began))
 	back := time.Now()
-	err = eventually(ctx, 60*time.Second, "readiness to come back", func(context.Context) (bool, error) { return p.is(http.StatusOK), nil })
+	err = eventually(ctx, 60*time.Second, "readiness to come back", func(context.Context) (bool, error) { return p.last() == http.StatusOK, nil })
 	s.observe("ready_again_after", time.Since(back))
 	p.mu.Lock()
 	defer p.mu.Unlock()

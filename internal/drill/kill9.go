@@ -104,7 +104,7 @@ type fleet struct {
 	dir     string
 	env     []string
 	members []*kept
-	kills   int
+	kills   int // of redrives
 }
 
 func killAll(ctx context.Context, s *stage) error {
@@ -172,15 +172,18 @@ func (s *stage) fleet(ctx context.Context, task workerTask) (*fleet, error) {
 	return f, nil
 }
 
-// round kills one process, at once or at a random step of its next life, and now and then a redrive.
+// round kills one process, at once, and maybe once more at a random step of its next life; or a redrive, unless it finds nothing to move.
 func (f *fleet) round(ctx context.Context) error {
 	if !pause.For(ctx, time.Duration(100+f.random.IntN(500))*time.Millisecond) {
 		return context.Cause(ctx)
 	}
-	f.kills++
-	target := f.random.IntN(len(f.members) + 1)
+	target, instead := f.random.IntN(len(f.members)+1), f.random.IntN(len(f.members))
 	if target == len(f.members) {
-		return f.redrive(ctx, f.point("redrive")+":kill")
+		killed, err := f.redrive(ctx, f.point("redrive")+":kill")
+		if killed || err != nil {
+			return err
+		}
+		target = instead
 	}
 	at := ""
 	if f.random.IntN(2) == 0 {
@@ -201,16 +204,20 @@ func (f *fleet) point(component string) string {
 	return steps[f.random.IntN(len(steps))]
 }
 
-// redrive runs a redrive of all dead letters to its end, which may be a kill.
-func (f *fleet) redrive(ctx context.Context, at string) error {
-	_, err := f.tell(ctx, at, "redrive", "--include-repeaters")
-	return err
+// redrive runs a redrive of all dead letters to its end, which is a kill when it comes to that step.
+func (f *fleet) redrive(ctx context.Context, at string) (killed bool, err error) {
+	p, err := f.tell(ctx, at, "redrive", "--include-repeaters")
+	if err != nil || !p.killed() {
+		return false, err
+	}
+	f.kills++
+	return true, nil
 }
 
-// tell runs a command of the dead letters, and returns what it said.
-func (f *fleet) tell(ctx context.Context, at, verb string, more ...string) (said string, err error) {
+// tell runs a command of the dead letters to its end.
+func (f *fleet) tell(ctx context.Context, at, verb string, more ...string) (*process, error) {
 	if err := f.stage.exec(ctx, killLocks); err != nil { // the last one may have died with it
-		return "", err
+		return nil, err
 	}
 	env := append([]string{}, f.env...)
 	if at != "" {
@@ -220,19 +227,22 @@ func (f *fleet) tell(ctx context.Context, at, verb string, more ...string) (said
 		args: append([]string{"dlq", verb, "--queue", "drill.work", "--reason", "drill", "--wait", "30s", "--yes"}, more...), env: env, dir: f.dir,
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	_, err = p.wait(ctx, time.Minute)
-	return fmt.Sprint(p.out), err
+	return p, err
 }
 
 // processed is what a redrive says of letters that the inbox knows: a copy of each was processed, and its sender died before it let go of the letter.
-var processed = regexp.MustCompile(`(?m)^found +(\d+)\nredriven +0\nalready processed +(\d+)$`) //nolint:gochecknoglobals // a constant
+var processed = regexp.MustCompile(`(?m)^found +(\d+)\nredriven +0\nalready processed +(\d+)$`)
 
 // bringBack redrives what is dead, and drops what was processed already, as the redrive advises.
 func (f *fleet) bringBack(ctx context.Context) error {
-	said, err := f.tell(ctx, "", "redrive", "--include-repeaters")
-	if m := processed.FindStringSubmatch(said); err == nil && m != nil && m[1] == m[2] {
+	p, err := f.tell(ctx, "", "redrive", "--include-repeaters")
+	if err != nil {
+		return err
+	}
+	if m := processed.FindStringSubmatch(p.out.String()); m != nil && m[1] == m[2] {
 		_, err = f.tell(ctx, "", "discard", "--max", m[1])
 	}
 	return err
@@ -293,11 +303,12 @@ func (f *fleet) account(ctx context.Context, dlq string) error {
 		}
 		return f.done(ctx, dead)
 	})
-	restarts := 0
+	kills, restarts := f.kills, 0
 	for _, m := range f.members {
-		restarts += m.restarts()
+		died, began := m.lives()
+		kills, restarts = kills+died, restarts+began
 	}
-	s.observe("kills", f.kills)
+	s.observe("kills", kills)
 	s.observe("restarts", restarts)
 	if err != nil {
 		return errors.Join(err, f.count(ctx))

@@ -14,7 +14,6 @@ import (
 	"github.com/surefoot-mq/surefoot/examples/shop/orders"
 	"github.com/surefoot-mq/surefoot/examples/shop/shop"
 	"github.com/surefoot-mq/surefoot/internal/pg"
-	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/watchdog"
 )
@@ -82,10 +81,14 @@ func late(ctx context.Context, s *stage, confirm func(*stage, consumer.Handler) 
 	if _, err := m.submit(ctx, 1); err != nil {
 		return err
 	}
-	if err := s.deadIn(ctx, conn, deadletter.DLQ(orders.Queue), 1); err != nil {
+	if err := s.dead(ctx, conn, deadletter.DLQ(orders.Queue), 1); err != nil {
 		return err
 	}
-	s.observe("dead_letters", 1)
+	dead, err := ready(ctx, conn, deadletter.DLQ(orders.Queue))
+	if err != nil {
+		return err
+	}
+	s.observe("dead_letters", dead)
 	if err := m.cancelStuck(ctx); err != nil {
 		return err
 	}
@@ -99,14 +102,6 @@ func late(ctx context.Context, s *stage, confirm func(*stage, consumer.Handler) 
 		return err
 	}
 	return m.observeOrder(ctx)
-}
-
-// deadIn waits until a dead-letter queue has n letters.
-func (s *stage) deadIn(ctx context.Context, conn *rabbit.Conn, queue string, n int) error {
-	return eventually(ctx, 30*time.Second, "the dead letters", func(ctx context.Context) (bool, error) {
-		have, err := ready(ctx, conn, queue)
-		return have >= n, err
-	})
 }
 
 // cancelStuck runs the watchdog's cycles until it has cancelled an order.

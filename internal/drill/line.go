@@ -118,10 +118,7 @@ func (l *line) handle(ctx context.Context, requeue bool, handler func(ctx contex
 
 // dead waits until the dead-letter queue has n letters.
 func (l *line) dead(ctx context.Context, n int) error {
-	return eventually(ctx, 30*time.Second, "the dead letters", func(ctx context.Context) (bool, error) {
-		have, err := ready(ctx, l.conn, l.queue.DLQ())
-		return have >= n, err
-	})
+	return l.stage.dead(ctx, l.conn, l.queue.DLQ(), n)
 }
 
 // effects waits until n effects are there.

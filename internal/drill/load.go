@@ -68,6 +68,7 @@ type kept struct {
 	fault  string // armed at the next start, once
 	ended  bool
 	starts int
+	kills  int // ends by a signal
 	done   chan struct{}
 }
 
@@ -82,6 +83,7 @@ func (s *stage) keep(ctx context.Context, name string, l launch) (*kept, error) 
 		defer close(k.done)
 		for p := first; p != nil; {
 			<-p.ended
+			k.note(p)
 			if p, err = k.start(ctx); err != nil {
 				return
 			}
@@ -112,6 +114,15 @@ func (k *kept) start(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
+// note counts how a process has ended.
+func (k *kept) note(p *process) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p.killed() {
+		k.kills++
+	}
+}
+
 // crash kills the process; the next one kills itself at the fault, if one is given.
 func (k *kept) crash(fault string) {
 	k.mu.Lock()
@@ -121,11 +132,11 @@ func (k *kept) crash(fault string) {
 	p.kill()
 }
 
-// restarts is how often it was started again.
-func (k *kept) restarts() int {
+// lives is how often it was killed, and how often it was started again.
+func (k *kept) lives() (kills, restarts int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.starts - 1
+	return k.kills, k.starts - 1
 }
 
 // end keeps it from being started again, and returns the last process.

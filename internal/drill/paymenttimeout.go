@@ -31,7 +31,7 @@ func paymentTimeout() Drill {
 		checks: func(s Settings) []Check {
 			n := s.Int("orders")
 			return append(append(
-				expect(Before, "cancelled", 0, "stuck", n, "stock_held", 2*n, "charged_and_not_refunded", n/2),
+				expect(Before, "with_payment_timeout", 0, "stuck", n, "stock_held", 2*n, "charged_and_not_refunded", n/2),
 				expect(After, "cancelled", n, "with_payment_timeout", n, "cancelled_twice", 0, "events_of_cancellation", n, "second_cycle", 0, "stuck", 0, "stock_held", 0,
 					"charges", n/2, "refunds", n/2, "charged_and_not_refunded", 0, "refunded_before_stock_expires", true, "violations", 0)...),
 				expect("late", "with_payment_timeout", lessThan(n), "with_reservation_expired", moreThan(0), "refunded_before_stock_expires", false, "stuck", 0, "stock_held", 0,
@@ -48,8 +48,8 @@ SELECT coalesce(sum(l.quantity), 0) FROM @schema@_inventory.reservation_lines l 
 WHERE r.status IN ('ACTIVE', 'EXPIRED')`
 	stuckTimeout pg.SQL = `SELECT count(*) FROM @schema@_orders.orders WHERE status = 'CANCELLED' AND reason = 'PAYMENT_TIMEOUT'`
 	stuckExpired pg.SQL = `SELECT count(*) FROM @schema@_orders.orders WHERE status = 'CANCELLED' AND reason = 'RESERVATION_EXPIRED'`
-	// When the orders were, at the latest, to be paid back, and when the first reservation ended.
-	stuckEarly pg.SQL = `
+	// Paid back when the stock was no longer reserved.
+	stuckLate pg.SQL = `
 SELECT count(*) FROM @schema@_payments.payments p JOIN @schema@_inventory.reservations r USING (order_id)
 WHERE p.status = 'REFUNDED' AND p.status_at > r.expires_at`
 )
@@ -88,7 +88,6 @@ func stuck(ctx context.Context, s *stage, limit time.Duration) error {
 	}
 	if limit == 0 {
 		pause.For(ctx, s.set.Duration("limit"))
-		s.observe("cancelled", 0)
 		return m.observeStuck(ctx)
 	}
 	if err := m.watchBoth(ctx, limit, n); err != nil {
@@ -166,7 +165,7 @@ func (m *market) observeStuck(ctx context.Context) error {
 	m.observe("charges", len(ledger.Charges))
 	m.observe("refunds", len(ledger.Refunds))
 	m.observe("charged_and_not_refunded", len(ledger.Charges)-len(ledger.Refunds))
-	tooLate, err := m.count(ctx, stuckEarly)
+	tooLate, err := m.count(ctx, stuckLate)
 	if err != nil {
 		return err
 	}

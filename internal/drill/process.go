@@ -122,6 +122,12 @@ func (p *process) wait(ctx context.Context, limit time.Duration) (code int, err 
 	return 0, p.err
 }
 
+// killed says whether SIGKILL, or another signal that it does not catch, has ended the process.
+func (p *process) killed() bool {
+	exit, failed := errors.AsType[*exec.ExitError](p.err)
+	return !p.running() && failed && exit.ExitCode() == -1
+}
+
 // running says whether the process has not ended.
 func (p *process) running() bool {
 	select {

@@ -73,7 +73,12 @@ func (s *stage) fillDLQ(ctx context.Context) (*line, []message.Message, error) {
 			return nil, nil, err
 		}
 	}
-	return l, messages, l.consumer.stop()
+	if err := l.consumer.stop(); err != nil {
+		return nil, nil, err
+	}
+	dead, err := ready(ctx, l.conn, l.queue.DLQ())
+	s.observe("letters", dead)
+	return l, messages, err
 }
 
 // take reads n messages that wait in the queue.
@@ -110,7 +115,6 @@ func shovel(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	s.observe("letters", len(messages))
 	publisher, err := l.conn.Publisher(ctx, rabbit.PublisherOptions{})
 	if err != nil {
 		return err
@@ -122,12 +126,16 @@ func shovel(ctx context.Context, s *stage) error {
 	moved := 0
 	for range messages {
 		var d amqp.Delivery
+		var there bool
 		err := channel.Do(ctx, "get letter", func(ch *amqp.Channel) (err error) {
-			d, _, err = ch.Get(l.queue.DLQ(), true)
+			d, there, err = ch.Get(l.queue.DLQ(), true)
 			return err
 		})
 		if err != nil {
 			return err
+		}
+		if !there {
+			break
 		}
 		headers := d.Headers
 		for name := range headers {
@@ -175,7 +183,6 @@ func redrives(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	s.observe("letters", len(messages))
 	move := func(limit int, filter deadletter.Filter) (moved []*amqp.Delivery, left []deadletter.Letter, err error) {
 		result, err := letters.Redrive(ctx, deadletter.RedriveRequest{Common: deadletter.Common{
 			Queue: l.queue.Name, Filter: filter, Max: limit, Who: operator, Reason: "the cause is mended",

@@ -33,11 +33,10 @@ func reservationReconcile() Drill {
 		},
 		checks: func(s Settings) []Check {
 			wrong, right := s.Int("cancelled")+s.Int("unknown"), s.Int("healthy")+s.Int("young")
-			return append(append(
+			return append(
 				expect(Before, "released", 0, "leaked", wrong+s.Int("young")),
 				expect(After, "checked", wrong+s.Int("healthy"), "mismatches", wrong, "released", wrong, "logged_at_error", wrong, "still_active", right,
-					"stock_held", 2*right, "second_cycle", 0, "healthy_orders_touched", 0)...),
-				expect(After, "real_charges", 0)...)
+					"stock_held", 2*right, "second_cycle", 0, "healthy_orders_touched", 0, "charges", 0)...)
 		},
 	}
 }
@@ -94,7 +93,7 @@ func abandoned(ctx context.Context, s *stage, reconciled bool) error {
 		return err
 	}
 	s.observe("healthy_orders_touched", groups[2]-healthy)
-	s.observe("real_charges", len(m.simulator.Ledger().Charges))
+	s.observe("charges", len(m.simulator.Ledger().Charges))
 	return m.observeCounts(ctx, counted{"released", abandonLoose}, counted{"still_active", abandonActive}, counted{"stock_held", stuckHeld}, counted{"leaked", leaks})
 }
 
