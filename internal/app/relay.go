@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"errors"
 	"time"
 
@@ -23,7 +22,7 @@ func relayRole() Role {
 		Configured: func(*config.Config) bool { return true },
 		New: func(d Deps) (Runner, error) {
 			c := d.Config.Relay
-			exchange := cmp.Or(c.Exchange, d.Config.Topology.Exchange)
+			exchange := d.Config.DefaultExchange()
 			if exchange == "" {
 				return nil, errNoExchange
 			}

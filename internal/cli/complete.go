@@ -16,7 +16,6 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/access"
 	"github.com/surefoot-mq/surefoot/internal/app"
 	"github.com/surefoot-mq/surefoot/internal/doctor"
-	"github.com/surefoot-mq/surefoot/internal/rabbit"
 )
 
 // completeLimit is how long the services may keep somebody waiting who has pressed the tab key.
@@ -92,8 +91,7 @@ func (s *session) completeQueues(ctx context.Context, _ *cobra.Command) []string
 	for _, q := range c.Topology.Queues {
 		names[q.Name] = true
 	}
-	m, err := rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: c.AMQP.URL.Reveal(), URL: c.AMQP.ManagementURL.Reveal(), TLS: c.AMQP.TLS()})
-	if err == nil {
+	if m, err := s.management(c); err == nil {
 		queues, _ := m.Queues(ctx) // what is configured must do without it
 		for _, q := range queues {
 			if name, is := strings.CutSuffix(q.Name, deadletter.Suffix); is && name != "" {

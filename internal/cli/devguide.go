@@ -153,7 +153,7 @@ var plainKey = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 // event is one for a queue of the configuration; none where no binding is the type of one.
 func (g *guide) event() []string {
 	c := g.dev.config
-	exchange := cmp.Or(c.Relay.Exchange, c.Topology.Exchange)
+	exchange := c.DefaultExchange()
 	for _, q := range c.Topology.Queues {
 		at := slices.IndexFunc(q.Bindings, plainKey.MatchString)
 		if at >= 0 && cmp.Or(q.Exchange, c.Topology.Exchange) == exchange {

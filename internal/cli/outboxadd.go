@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +21,9 @@ import (
 )
 
 const (
-	// maxLine bounds a line of input: the largest payload in base64, and everything else.
-	maxLine = 32 << 20
 	// A batch is written when it has this many messages or bytes.
 	batchMessages = 500
 	batchBytes    = 4 << 20
-	// maxFaults is how many faulty lines are named.
-	maxFaults = 20
 	// maxIDs bounds the ids that are told, and so what is remembered of the input.
 	maxIDs = 100_000
 	// shownIDs is how many of them a table shows.
@@ -42,6 +36,8 @@ type outboxAdder struct {
 	file     string
 	once     bool
 	lockKeys bool
+	anyRoute bool
+	routes   *addedRoutes
 }
 
 // added is what the command did.
@@ -78,7 +74,8 @@ func outboxAdd(s *session) *cobra.Command {
 			"exchange, routing_key, occurred_at, source, correlation_id, causation_id, request_id, content_type, headers,\n" +
 			"traceparent, tracestate. Everything is one transaction, however long the input: a line that is wrong, an\n" +
 			"interruption or an error, and nothing is enqueued. Memory stays bounded; the transaction stays open until the\n" +
-			"input ends. It is not asked whether to go ahead: see --dry-run.\n\n" +
+			"input ends. It is not asked whether to go ahead: see --dry-run. Where the management API tells within two seconds that no\n" +
+			"queue is bound for a message, that line is wrong, too: the relay would stop its route, and later messages of its key would wait.\n\n" +
 			"Each message gets an id; the first 100000 are told, by -o name one per line. Besides the rights of a producer\n" +
 			"the database role needs SELECT on schema_version and INSERT on audit.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd.Context()) },
@@ -87,6 +84,7 @@ func outboxAdd(s *session) *cobra.Command {
 	flags.StringVarP(&a.file, "file", "F", "-", "read this `file`; - is stdin")
 	flags.BoolVar(&a.once, "once", false, "leave out ids that were enqueued with --once in the last 7 days; every line needs an id")
 	flags.BoolVar(&a.lockKeys, "lock-keys", false, "lock each key to the end, so that its order holds against other writers")
+	flags.BoolVar(&a.anyRoute, "allow-unroutable", false, "also messages for which no queue is bound, which wait in the outbox until one is")
 	flags.BoolVar(&s.dryRun, "dry-run", false, "check every line, and enqueue nothing")
 	s.outputFlag(cmd)
 	return cmd
@@ -100,6 +98,9 @@ func (a *outboxAdder) run(ctx context.Context) error {
 	defer input.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if !a.anyRoute {
+		a.routes = a.session.addedRoutes(ctx)
+	}
 	lines := readLines(ctx, input)
 	if a.session.dryRun {
 		got, err := a.consume(ctx, lines, func([]message.Message) (int, error) { return 0, nil })
@@ -242,6 +243,9 @@ func (a *outboxAdder) parse(l line) (message.Message, error) {
 	if err == nil && a.once && m.ID == "" {
 		err = errors.New("has no id, which --once needs")
 	}
+	if err == nil {
+		err = a.routes.check(m)
+	}
 	if err != nil {
 		return m, fmt.Errorf("line %d: %w", l.number, err)
 	}
@@ -271,97 +275,4 @@ func idsText(r added) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
-}
-
-// lineFaults names the first faulty lines and counts the rest.
-type lineFaults struct {
-	named []error
-	more  int
-}
-
-func (f *lineFaults) add(err error) {
-	if len(f.named) == maxFaults {
-		f.more++
-		return
-	}
-	f.named = append(f.named, err)
-}
-
-func (f *lineFaults) err() error {
-	if len(f.named) == 0 {
-		return nil
-	}
-	lines := []string{"the input has faults:"}
-	for _, fault := range f.named {
-		lines = append(lines, fault.Error())
-	}
-	if f.more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more lines", f.more))
-	}
-	return usageErrorf("", "%s", strings.Join(lines, "\n  "))
-}
-
-// line is a line of input that is not blank, or the error that ended the input.
-type line struct {
-	number int
-	text   []byte
-	err    error
-}
-
-// readLines reads in a goroutine of its own, because a read of stdin cannot be interrupted; the end of ctx ends
-// the wait, and may leave one read behind.
-func readLines(ctx context.Context, input io.Reader) <-chan line {
-	lines := make(chan line)
-	read := make(chan line)
-	go scanLines(ctx, input, read)
-	go func() {
-		defer close(lines)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case l, ok := <-read:
-				if !ok {
-					return
-				}
-				select {
-				case <-ctx.Done():
-					return
-				case lines <- l:
-				}
-			}
-		}
-	}()
-	return lines
-}
-
-func scanLines(ctx context.Context, input io.Reader, out chan<- line) {
-	defer close(out)
-	send := func(l line) bool {
-		select {
-		case <-ctx.Done():
-			return false
-		case out <- l:
-			return true
-		}
-	}
-	scanner := bufio.NewScanner(input)
-	scanner.Buffer(make([]byte, 64<<10), maxLine)
-	number := 0
-	for scanner.Scan() {
-		number++
-		text := scanner.Bytes()
-		if number == 1 {
-			text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-		}
-		if text = bytes.TrimSpace(text); len(text) > 0 && !send(line{number: number, text: bytes.Clone(text)}) {
-			return
-		}
-	}
-	switch err := scanner.Err(); {
-	case errors.Is(err, bufio.ErrTooLong):
-		send(line{err: usageErrorf("", "line %d is longer than %d bytes", number+1, maxLine)})
-	case err != nil:
-		send(line{err: fmt.Errorf("read input after line %d: %w", number, err)})
-	}
 }

@@ -64,3 +64,39 @@ func TestOutboxAddThatMeetsAnotherWriterCanBeRunAgain(t *testing.T) {
 	require.Equal(t, cli.ExitFailed, got.code)
 	require.Contains(t, got.stderr, "nothing was enqueued, another writer was in the way; run it again: ")
 }
+
+func TestOutboxAddOfWhatNoQueueIsBoundFor(t *testing.T) {
+	t.Parallel()
+	db, broker := testkit.Database(t), testkit.Broker(t)
+	at := func(management, input string, args ...string) result {
+		e := env("topology: {exchange: shop, queues: [{name: q, bindings: [order.*, 'mail.#']}]}")
+		e.Stdin = strings.NewReader(input)
+		e.Environ = []string{
+			"SUREFOOT_DATABASE_URL=" + db.URL, "SUREFOOT_SCHEMA=" + db.Schema, "SUREFOOT_AMQP_URL=" + broker.URL, "SUREFOOT_MANAGEMENT_URL=" + management,
+		}
+		return run(t, e, args...)
+	}
+	input := `{"type":"order.created","payload":1}` + "\n" + `{"type":"oder.created","payload":2}` + "\n" +
+		`{"type":"a","routing_key":"mail.a.b","payload":3}` + "\n" + `{"type":"order.paid","exchange":"other","payload":4}`
+	got := at(broker.ManagementURL, input, "outbox", "add")
+	require.Equal(t, cli.ExitUsage, got.code)
+	require.Contains(t, got.stderr, `line 1: there is no exchange "shop": the message would wait`)
+
+	require.Zero(t, at(broker.ManagementURL, "", "topology", "apply", "--yes").code)
+	for _, args := range [][]string{nil, {"--dry-run"}} {
+		got = at(broker.ManagementURL, input, append([]string{"outbox", "add"}, args...)...)
+		require.Equal(t, cli.ExitUsage, got.code)
+		require.Contains(t, got.stderr, `line 2: no queue is bound to exchange "shop" with routing key "oder.created": the message would wait in the outbox, and later ones of its key with it`)
+		require.Contains(t, got.stderr, `line 4: there is no exchange "other": `)
+		require.Contains(t, got.stderr, "\nhint: correct the type, or bind a queue")
+		require.NotContains(t, got.stderr, "line 1")
+		require.NotContains(t, got.stderr, "line 3")
+		require.Empty(t, got.stdout)
+	}
+	require.Empty(t, payloads(t, db))
+
+	require.Zero(t, at(broker.ManagementURL, input, "outbox", "add", "--allow-unroutable").code)
+	require.Len(t, payloads(t, db), 4)
+	require.Zero(t, at("http://127.0.0.1:1", input, "outbox", "add").code, "a broker that is away holds nobody up")
+	require.Len(t, payloads(t, db), 8)
+}

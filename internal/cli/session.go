@@ -15,6 +15,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
@@ -101,6 +102,11 @@ func (s *session) database(ctx context.Context) (*database, error) {
 		return nil, fmt.Errorf("database %s: %w", c.Database.URL, err)
 	}
 	return &database{pool: pool, schema: c.Database.Schema, config: c}, nil
+}
+
+// management is the broker's management API. It does not connect.
+func (s *session) management(c *config.Config) (*rabbit.Management, error) {
+	return rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: c.AMQP.URL.Reveal(), URL: c.AMQP.ManagementURL.Reveal(), TLS: c.AMQP.TLS()})
 }
 
 // onClose has something closed when the command ends, last in, first out.

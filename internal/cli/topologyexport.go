@@ -49,11 +49,9 @@ func (s *session) export(as string, o topology.ExportOptions) error {
 		return usageErrorf("add one under topology.queues in surefoot.yaml", "there are no queues")
 	}
 	if o.Vhost == "" && c.AMQP.URL != "" {
-		m, err := rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: c.AMQP.URL.Reveal(), URL: c.AMQP.ManagementURL.Reveal()})
-		if err != nil {
+		if o.Vhost, err = rabbit.Vhost(c.AMQP.URL.Reveal()); err != nil {
 			return err
 		}
-		o.Vhost = m.Vhost()
 	}
 	o.Exchanges = c.Exchanges()
 	if as == exportOperator {

@@ -1,6 +1,12 @@
 package config
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
+
+// DefaultExchange is that of rows which name none: relay.exchange, else that of the topology. Empty where neither is set.
+func (c *Config) DefaultExchange() string { return cmp.Or(c.Relay.Exchange, c.Topology.Exchange) }
 
 // Exchanges are the names of all that rows may go to: of the topology, its queues, the relay, and what the watchdog and reconciliations send.
 // Sorted; each once.
