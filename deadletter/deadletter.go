@@ -39,8 +39,7 @@ type Options struct {
 	// Window is the most letters on their way: published and not yet gone from the dead-letter queue. A crash
 	// leaves at most these twice. Default: 500.
 	Window int
-	// ReadAhead is the most bytes that the broker should send ahead, by the mean size of the first letters; eight
-	// times that while letters are searched. Default: 32 MiB.
+	// ReadAhead is the most bytes that the broker should send ahead, by the mean size of the letters that came. Default: 32 MiB.
 	ReadAhead int
 	// ConfirmTimeout is how long the broker may take to confirm before a run stops. Default: 30 s.
 	ConfirmTimeout time.Duration
@@ -73,6 +72,7 @@ type DeadLetters struct {
 	index      *dlqindex.Store
 	heads      heads
 	management *rabbit.Management // nil: none
+	restWave   int                // letters of one wave after the ramp
 }
 
 // New checks the options. It does not connect.
@@ -85,7 +85,7 @@ func New(opts Options) (*DeadLetters, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deadletter: AMQPURL: %w", err)
 	}
-	d := &DeadLetters{opts: opts, home: home, locks: newLocks(opts), index: dlqindex.New(opts.Pool, opts.Schema)}
+	d := &DeadLetters{opts: opts, home: home, locks: newLocks(opts), index: dlqindex.New(opts.Pool, opts.Schema), restWave: restWave}
 	if opts.ManagementURL == "" {
 		return d, nil
 	}

@@ -131,11 +131,7 @@ func (e *editor) run(ctx context.Context, conn *rabbit.Conn) (err error) {
 	if found.Messages == 0 {
 		return ErrNoLetter
 	}
-	size, err := e.d.prefetch(ctx, conn, e.names, found.Messages, e.d.opts.Window, false)
-	if err != nil {
-		return err
-	}
-	w, err := openWalker(ctx, conn, e.names.dlq, size, found.Messages)
+	w, err := e.d.openWalker(ctx, conn, e.names.dlq, 0, found.Messages)
 	if err != nil {
 		return err
 	}

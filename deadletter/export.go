@@ -72,17 +72,13 @@ func (d *DeadLetters) Export(ctx context.Context, r ExportRequest) (count int, e
 	return count, err
 }
 
-// lookAll visits all that is there now, without sending more ahead than a walk does.
+// lookAll visits all that is there now.
 func (d *DeadLetters) lookAll(ctx context.Context, conn *rabbit.Conn, n names, visit func(*amqp.Delivery) bool) error {
 	q, err := inspect(ctx, conn, n.dlq)
 	if err != nil || q.Messages == 0 {
 		return missing(err, n.dlq, ErrNoDLQ)
 	}
-	size, err := d.prefetch(ctx, conn, n, q.Messages, d.opts.Window, false)
-	if err != nil {
-		return err
-	}
-	w, err := openWalker(ctx, conn, n.dlq, size, q.Messages)
+	w, err := d.openWalker(ctx, conn, n.dlq, 0, q.Messages)
 	if err != nil {
 		return err
 	}

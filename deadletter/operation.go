@@ -119,13 +119,17 @@ type operation struct {
 	done      tally
 	remaining int // letters of the start that are still in the dead-letter queue
 	sessions  int
-	prefetch  int  // 0: not chosen yet
+	mean      int  // size of a letter in bytes; 0: not known
 	careful   bool // one letter at a time, for one of them cannot be received
 
 	// held are the messages of live runs; nil for a run itself.
 	held *holdings
 	// also is done in the transaction of each record; nil: nothing.
 	also func(context.Context, pgx.Tx, []settlement) error
+	// more is asked when as many as wanted are gone, for it may want others of those that follow; nil: nobody does.
+	more func(context.Context) (more bool, err error)
+	// unsure is told that letters which were let go may be back; nil: nobody is.
+	unsure func(context.Context) error
 }
 
 func (d *DeadLetters) operate(ctx context.Context, v verb, c Common, includeRepeaters bool) (Result, error) {
@@ -242,9 +246,9 @@ func (o *operation) run(ctx context.Context) error {
 func (o *operation) plan(ctx context.Context) (Result, error) {
 	r, done := o.result, tally{}
 	o.held.reset()
-	w, err := o.walk(ctx)
+	w, err := o.d.openWalker(ctx, o.conn, o.names.dlq, 0, o.remaining)
 	if err != nil {
-		return r, err
+		return r, missing(err, o.names.dlq, ErrNoDLQ)
 	}
 	err = w.each(ctx, o.remaining, func(d *amqp.Delivery) bool {
 		f := factsOf(d, o.names)
@@ -257,38 +261,31 @@ func (o *operation) plan(ctx context.Context) (Result, error) {
 		done.add(&f)
 		return o.request.Max == 0 || r.Done < o.request.Max
 	})
+	o.mean = w.mean()
 	r.Groups, r.HeldBy = done.groups(), o.held.counted()
 	r.Left.NotReached = max(r.Found-r.Done-r.Left.sum(), 0)
 	return r, errors.Join(err, w.close(ctx))
 }
 
-func (o *operation) walk(ctx context.Context) (*walker, error) {
-	if o.prefetch == 0 {
-		size, err := o.d.prefetch(ctx, o.conn, o.names, o.result.Found, o.d.opts.Window, !o.request.Filter.isZero())
-		if err != nil {
-			return nil, err
+// walk starts to receive what is to be moved.
+func (o *operation) walk(ctx context.Context) (w *walker, err error) {
+	prefetch := 1
+	if !o.careful {
+		if o.mean == 0 && o.remaining > peekSize {
+			if o.mean, err = o.d.peek(ctx, o.conn, o.names.dlq); err != nil {
+				return nil, err
+			}
 		}
-		o.prefetch = size
+		prefetch = o.d.readAhead().prefetch(o.mean)
+		if most := o.request.Max; most > 0 { // in a small wave little is asked for ahead
+			prefetch = min(prefetch, max(2*most, 2*peekSize))
+		}
 	}
-	return openWalker(ctx, o.conn, o.names.dlq, o.prefetch, o.remaining)
-}
-
-// prefetch is how many letters may be sent ahead: twice the window, or, when a search will hold most of them, all; within the byte
-// budget by the mean size of the first ones.
-func (d *DeadLetters) prefetch(ctx context.Context, conn *rabbit.Conn, n names, found, window int, search bool) (int, error) {
-	most, bytes := 2*window, d.opts.ReadAhead
-	if search {
-		most, bytes = maxPrefetch, bytes*searchFactor
+	w, err = o.d.openWalker(ctx, o.conn, o.names.dlq, prefetch, o.remaining)
+	if err == nil && o.careful {
+		w.ahead = readAhead{1, 1}
 	}
-	most = max(min(most, found), 1)
-	if most <= peekSize {
-		return most, nil
-	}
-	mean, err := peek(ctx, conn, n.dlq)
-	if err != nil {
-		return 0, missing(err, n.dlq, ErrNoDLQ)
-	}
-	return max(min(most, bytes/max(mean, 1)), min(most, peekSize)), nil
+	return w, err
 }
 
 // choose says what is done with a letter, and more of why it stays.
@@ -356,15 +353,18 @@ func (o *operation) beCareful(ctx context.Context, before *operation, cause erro
 	if err != nil {
 		return false, errors.Join(cause, err)
 	}
-	o.conn, o.careful, o.prefetch = conn, true, 1
+	o.conn, o.careful = conn, true
 	there, err := o.returned(ctx, before.remaining)
 	if err != nil {
 		return false, err
 	}
 	if there > o.remaining { // acknowledgements were lost
 		o.remaining, o.done, o.result.Done = before.remaining, before.done, before.result.Done
+		if o.unsure != nil {
+			err = o.unsure(ctx)
+		}
 	}
-	return true, nil
+	return err == nil, err
 }
 
 // returned counts the letters once the broker has given back what an ended connection held: all of them, or fewer if some

@@ -154,7 +154,9 @@ type driver struct {
 	run     Run
 	names   names
 	op      audit.Operation
+	mean    int  // size of a letter in bytes; 0: not known
 	begun   bool // this driver has moved a wave
+	again   bool // another may have moved letters of the present wave
 	beats   int
 	quiet   time.Time // nothing is told before: counting a large run takes long
 }

@@ -21,7 +21,8 @@ import (
 // Bounds of a run.
 const (
 	maxRamp    = 20
-	maxWave    = 100_000 // letters of one wave: some 20 MiB; each wave costs a walk over all that stays
+	maxWave    = 100_000 // letters of one wave: some 20 MiB
+	restWave   = 20_000  // letters of one wave after the ramp
 	planBatch  = 500
 	minSettle  = time.Second
 	maxSettle  = 7 * 24 * time.Hour
@@ -62,7 +63,7 @@ const (
 INSERT INTO @schema@.dlq_runs (id, vhost, queue, state, who, reason, filter, rate, ramp, settle, max_failures)
 VALUES ($1, $2, $3, 'planned', $4, $5, $6, $7, $8, $9, $10)`
 
-	plannedSQL pg.SQL = `UPDATE @schema@.dlq_runs SET found = $2, not_matching = $3 WHERE id = $1`
+	plannedSQL pg.SQL = `UPDATE @schema@.dlq_runs SET found = $2, not_matching = $3, letter_size = $4 WHERE id = $1`
 
 	planLettersSQL pg.SQL = `
 INSERT INTO @schema@.dlq_run_letters AS l (run, seq, key, message_id, type, class, fingerprint, order_key, copies, died_at, state, reason)
@@ -129,6 +130,7 @@ type planner struct {
 	consumers []int32       // whose inbox may know
 	memory    time.Duration // the shortest retention of these
 	seen      int
+	bytes     int // of what was seen
 	unmatched int
 	chosen    int
 	order     int32 // of the last letter written down
@@ -200,7 +202,7 @@ func (p *planner) run(ctx context.Context, conn *rabbit.Conn) error {
 	if err = errors.Join(p.err, err); err != nil {
 		return err
 	}
-	if _, err := p.d.opts.Pool.Exec(ctx, plannedSQL.In(p.d.opts.Schema), p.id, max(found.Messages, p.seen), p.unmatched); err != nil {
+	if _, err := p.d.opts.Pool.Exec(ctx, plannedSQL.In(p.d.opts.Schema), p.id, max(found.Messages, p.seen), p.unmatched, p.bytes/max(p.seen, 1)); err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
 	return nil
@@ -211,6 +213,7 @@ func (p *planner) full() bool { return p.request.Max > 0 && p.chosen >= p.reques
 
 func (p *planner) see(ctx context.Context, d *amqp.Delivery) (more bool) {
 	p.seen++
+	p.bytes += sizeOf(d)
 	f := factsOf(d, p.names)
 	got := p.chooser.redrive(&f, d.Body)
 	if got == outcomeUnmatched {

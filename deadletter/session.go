@@ -104,7 +104,10 @@ func (s *session) loop(ctx context.Context) {
 		s.advance(work)
 		if s.closing && s.waiting == nil && s.onTheWay == 0 && !s.recording && len(s.settled) == 0 {
 			s.tell()
-			return
+			if !s.goOn(ctx) {
+				return
+			}
+			continue
 		}
 		select {
 		case d, ok := <-s.source():
@@ -143,6 +146,17 @@ func (s *session) source() <-chan *amqp.Delivery {
 		return nil
 	}
 	return s.walker.deliveries
+}
+
+// goOn says whether more is wanted, when all is done that was.
+func (s *session) goOn(ctx context.Context) bool {
+	if s.cause != nil || s.rotate || s.more == nil || s.seen >= s.expected || ctx.Err() != nil {
+		return false
+	}
+	more, err := s.more(ctx)
+	s.cause, s.closing = err, !more
+	s.idle.moved()
+	return more
 }
 
 // stop begins nothing new. The first reason stays; nil means that all is done.

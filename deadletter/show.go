@@ -155,15 +155,10 @@ func (d *DeadLetters) look(ctx context.Context, conn *rabbit.Conn, n names, limi
 		return nil
 	}
 	need := found.Messages
-	size := min(limit, need)
 	if !search {
-		need = size
-	} else {
-		if size, err = d.prefetch(ctx, conn, n, found.Messages, d.opts.Window, true); err != nil {
-			return err
-		}
+		need = min(limit, need)
 	}
-	w, err := openWalker(ctx, conn, n.dlq, size, need)
+	w, err := d.openWalker(ctx, conn, n.dlq, 0, need)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,6 @@ const (
 	maxPrefetch = 65_535
 	// peekSize is how many letters tell how large they are.
 	peekSize = 32
-	// searchFactor is how much more may be sent ahead, in bytes, when most letters will be passed over: their bodies
-	// are dropped at once.
-	searchFactor = 8
 	// maxGenerations is how many consumers of one channel may hold messages. The broker gives back those of up
 	// to 32 in the order of their tags, of more in any order (measured on 3.10 and 4.0).
 	maxGenerations = 31
@@ -46,19 +44,21 @@ const (
 // walker receives a queue from its head, in order. What is not acknowledged goes back, in order, when it is
 // closed; until then nobody else sees it. One goroutine uses it.
 //
-// A prefetch counts held letters too, and cannot be changed for a consumer that exists. So it is chosen large when
-// letters will be held. When all the same too much of it is held, the consumer is cancelled, which keeps its
-// letters unacknowledged, and another one continues on the same channel: a generation, each larger than the last, so
-// that the few generations which the broker gives back in order hold a million letters and more.
+// A prefetch counts held letters too, and cannot be changed for a consumer that exists. When all of it is held, the consumer is
+// cancelled, which keeps its letters unacknowledged, and another one continues on the same channel: a generation. Each is as large as
+// what was seen allows by its size, and no larger unless what is to come would not fit into the few generations which the broker gives
+// back in order: it reads all of a prefetch before it sends the first letter (3.10), which of 65,535 took it half a minute.
 //
 // The broker keeps letters that were given back once in front of the others, and appends there what is given back again: a look
 // that takes only a part of them would put that part behind the rest (measured on 3.10 and 4.0). So close receives on until it has
 // all of them. A process that dies before it has received all of them can therefore reorder the queue; it loses nothing.
 type walker struct {
 	conn    *rabbit.Conn
+	dial    func(context.Context, string) (*rabbit.Conn, error)
+	eye     *rabbit.Conn // see empty; nil: not needed yet
 	channel *rabbit.Channel
 	queue   string
-	least   int // prefetch of the first generation
+	ahead   readAhead
 	need    int // letters that will be asked for, at most
 	found   int // letters in the queue at the start
 	closes  <-chan *amqp.Error
@@ -75,12 +75,24 @@ type walker struct {
 	ackedNow   int  // of the present one
 
 	total, acked int  // of all generations
+	bytes        int  // of what was received
 	fresh        bool // a letter came that was never given back before
 	dead         error
 }
 
-// openWalker starts to receive; need is the most letters that will be asked for.
-func openWalker(ctx context.Context, conn *rabbit.Conn, queue string, prefetch, need int) (*walker, error) {
+// readAhead is how much the broker may send ahead.
+type readAhead struct{ letters, bytes int }
+
+func (d *DeadLetters) readAhead() readAhead { return readAhead{2 * d.opts.Window, d.opts.ReadAhead} }
+
+// prefetch for letters of that mean size in bytes.
+func (r readAhead) prefetch(mean int) int {
+	return max(min(r.letters, r.bytes/max(mean, 1)), min(r.letters, peekSize))
+}
+
+// openWalker starts to receive; need is the most letters that will be asked for. With a prefetch of 0 the first letters tell
+// how many may come ahead.
+func (d *DeadLetters) openWalker(ctx context.Context, conn *rabbit.Conn, queue string, prefetch, need int) (*walker, error) {
 	there, err := inspect(ctx, conn, queue)
 	if err != nil {
 		return nil, missing(err, queue, ErrNoDLQ)
@@ -89,7 +101,10 @@ func openWalker(ctx context.Context, conn *rabbit.Conn, queue string, prefetch, 
 	if err != nil {
 		return nil, err
 	}
-	w := &walker{conn: conn, channel: channel, queue: queue, least: prefetch, need: need, found: there.Messages}
+	w := &walker{
+		conn: conn, dial: d.connect, channel: channel, queue: queue, ahead: d.readAhead(), need: need, found: there.Messages,
+		prefetch: max(1, min(cmp.Or(prefetch, peekSize), need)),
+	}
 	err = channel.Do(ctx, "watch channel", func(ch *amqp.Channel) error {
 		w.closes = ch.NotifyClose(make(chan *amqp.Error, 1))
 		w.cancels = ch.NotifyCancel(make(chan string, 1))
@@ -104,21 +119,23 @@ func openWalker(ctx context.Context, conn *rabbit.Conn, queue string, prefetch, 
 	return w, nil
 }
 
-// peek returns the mean size of the first letters in bytes, headers included, by a look of its own: a prefetch
-// cannot be changed once letters are held.
-func peek(ctx context.Context, conn *rabbit.Conn, queue string) (mean int, err error) {
-	w, err := openWalker(ctx, conn, queue, peekSize, peekSize)
+// peek returns the mean size of the first letters, by a look of its own: a prefetch cannot be changed when letters are let go
+// meanwhile. If all of the queue was given back before, it has to receive all of it: see takeReturned.
+func (d *DeadLetters) peek(ctx context.Context, conn *rabbit.Conn, queue string) (mean int, err error) {
+	w, err := d.openWalker(ctx, conn, queue, peekSize, peekSize)
 	if err != nil {
 		return 0, err
 	}
-	letters, bytes := 0, 0
-	err = w.each(ctx, peekSize, func(d *amqp.Delivery) bool {
-		letters++
-		bytes += len(d.Body) + message.TableSize(d.Headers) + 256
-		return letters < peekSize
-	})
-	return bytes / max(letters, 1), errors.Join(err, w.close(ctx))
+	err = w.each(ctx, peekSize, func(*amqp.Delivery) bool { return true })
+	mean = w.mean()
+	return mean, errors.Join(err, w.close(ctx))
 }
+
+// sizeOf is about what a letter takes in memory.
+func sizeOf(d *amqp.Delivery) int { return len(d.Body) + message.TableSize(d.Headers) + 256 }
+
+// mean size of what was received, in bytes.
+func (w *walker) mean() int { return w.bytes / max(w.total, 1) }
 
 // next starts a generation. The tags sort in the order of the generations; the broker relies on that.
 func (w *walker) next(ctx context.Context) (err error) {
@@ -129,8 +146,11 @@ func (w *walker) next(ctx context.Context) (err error) {
 	if w.holding >= maxGenerations {
 		return fmt.Errorf("%w: %d; choose with fewer filters, or move the oldest ones first with --max", ErrTooManyHeld, w.heldBefore)
 	}
-	w.generation++
-	w.prefetch = min(max(w.least, w.heldBefore/2), maxPrefetch)
+	if w.generation++; w.generation > 1 {
+		left := maxGenerations - w.holding
+		fit := (w.need - w.total + left - 1) / left
+		w.prefetch = min(max(w.ahead.prefetch(w.mean()), fit), maxPrefetch)
+	}
 	w.held, w.before, w.ackedNow, w.retired = 0, w.total, 0, false
 	w.deliveries, err = w.channel.Consume(ctx, rabbit.ConsumeOptions{Queue: w.queue, Tag: w.tag(), Prefetch: w.prefetch})
 	return err
@@ -141,6 +161,7 @@ func (w *walker) tag() string { return fmt.Sprintf("surefoot-dlq-%06d", w.genera
 // got notes a delivery. It must be called for each.
 func (w *walker) got(d *amqp.Delivery) {
 	w.total++
+	w.bytes += sizeOf(d)
 	w.fresh = w.fresh || !d.Redelivered
 }
 
@@ -201,9 +222,16 @@ func (w *walker) ended(reason *amqp.Error) error {
 	return fmt.Errorf("receive from %q: %w", w.queue, w.conn.Err())
 }
 
-// empty says whether the broker has nothing left to deliver.
+// empty says whether the broker has nothing left to deliver. It asks by a connection of its own if it can: on the walker's the answer
+// comes behind all that is on its way, which has to be kept in memory then.
 func (w *walker) empty(ctx context.Context) (bool, error) {
-	q, err := inspect(ctx, w.conn, w.queue)
+	if w.eye == nil {
+		var err error
+		if w.eye, err = w.dial(ctx, "dlq"); err != nil {
+			w.eye = w.conn
+		}
+	}
+	q, err := inspect(ctx, w.eye, w.queue)
 	return q.Messages == 0, err
 }
 
@@ -240,11 +268,11 @@ func (w *walker) settle(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		empty, err := w.empty(ctx)
+		q, err := inspect(ctx, w.conn, w.queue)
 		if err != nil {
 			return err
 		}
-		if !empty { // these come as soon as the acknowledgements have made places for them
+		if q.Messages > 0 { // these come as soon as the acknowledgements have made places for them
 			continue
 		}
 		if err := w.getNothing(ctx); err != nil {
@@ -295,7 +323,6 @@ func (w *walker) takeReturned(ctx context.Context) error {
 		return nil
 	}
 	w.need = w.found
-	w.least = min(w.found-w.total, maxPrefetch)
 	w.held = w.outstanding() // nothing is on its way any more
 	if w.held >= w.prefetch {
 		if err := w.retire(ctx); err != nil {
@@ -307,14 +334,19 @@ func (w *walker) takeReturned(ctx context.Context) error {
 
 // close gives back what is held. The broker does so a moment after it has answered; close waits for that, within bounds, so that
 // whoever looks next finds everything in its place: a redrive that begins before its letters are back would take them to be gone.
-func (w *walker) close(ctx context.Context) error {
+func (w *walker) close(ctx context.Context) (err error) {
+	defer func() {
+		if w.eye != nil && w.eye != w.conn {
+			err = errors.Join(err, w.eye.Close())
+		}
+	}()
 	select {
 	case <-w.conn.Done():
 		return nil // the broker gives them back by itself
 	default:
 	}
 	ctx = context.WithoutCancel(ctx)
-	err := w.takeReturned(ctx)
+	err = w.takeReturned(ctx)
 	if err = errors.Join(err, w.settle(ctx), w.channel.Close(ctx)); err != nil {
 		return fmt.Errorf("give back what was held: %w", err)
 	}

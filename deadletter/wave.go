@@ -87,12 +87,18 @@ func (w *wave) through(l *waveLetter) {
 	*ahead = slices.DeleteFunc(*ahead, func(seq int32) bool { return seq == l.seq })
 }
 
-// again begins another pass, and says whether one is needed. A letter that was not seen is not there: nobody waits for it.
-func (w *wave) again() bool {
-	needed := w.held > 0
+// done says that every letter was seen, and none waits for another pass.
+func (w *wave) done() bool {
+	return w.held == 0 && !slices.ContainsFunc(w.letters, func(l waveLetter) bool { return !l.seen })
+}
+
+// again begins another pass, and says whether one is needed. A letter that a whole walk over the queue has not seen is not there: nobody
+// waits for it.
+func (w *wave) again(whole bool) bool {
+	needed := w.held > 0 || !whole && !w.done()
 	for i := range w.letters {
 		l := &w.letters[i]
-		if !l.seen {
+		if whole && !l.seen {
 			w.through(l)
 		}
 		l.seen = false
