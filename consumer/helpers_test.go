@@ -252,24 +252,7 @@ func (w *world) depths(queues []string) (n int) {
 // killConnections closes all connections of the consumer from the broker's side.
 func (w *world) killConnections(role string) {
 	w.t.Helper()
-	killed := 0
-	testkit.Eventually(w.t, soon, "the connections to be listed", func() bool {
-		var conns []struct {
-			Name       string
-			Vhost      string
-			Properties struct {
-				Name string `json:"connection_name"`
-			} `json:"client_properties"`
-		}
-		w.vhost.API(w.t, "GET", "/api/vhosts/"+w.vhost.Vhost+"/connections", nil, &conns)
-		for _, c := range conns {
-			if strings.HasPrefix(c.Properties.Name, "surefoot "+role+" ") {
-				w.vhost.API(w.t, "DELETE", "/api/connections/"+strings.ReplaceAll(strings.ReplaceAll(c.Name, " ", "%20"), ">", "%3E"), nil, nil)
-				killed++
-			}
-		}
-		return killed > 0
-	})
+	w.vhost.CloseConnections(w.t, func(c testkit.Connection) bool { return strings.HasPrefix(c.Client.Name, "surefoot "+role+" ") })
 }
 
 // logBook keeps log lines.

@@ -2,7 +2,6 @@ package relay_test
 
 import (
 	"fmt"
-	"net/http"
 	"net/url"
 	"testing"
 	"time"
@@ -169,24 +168,9 @@ func TestAnOutageOfTheBrokerMovesNoShard(t *testing.T) {
 }
 
 // killConnections closes all of the relay's connections to the broker, as an operator would.
-func (w *world) killConnections() int {
+func (w *world) killConnections() {
 	w.t.Helper()
-	var connections []struct {
-		Name  string `json:"name"`
-		Vhost string `json:"vhost"`
-		Props struct {
-			Product string `json:"product"`
-		} `json:"client_properties"`
-	}
-	w.broker.API(w.t, http.MethodGet, "/api/connections", nil, &connections)
-	killed := 0
-	for _, c := range connections {
-		if c.Vhost == w.broker.Vhost && c.Props.Product == "surefoot" {
-			w.broker.API(w.t, http.MethodDelete, "/api/connections/"+url.PathEscape(c.Name), nil, nil)
-			killed++
-		}
-	}
-	return killed
+	w.broker.CloseConnections(w.t, func(c testkit.Connection) bool { return c.Client.Product == "surefoot" })
 }
 
 func TestConnectionsLostUnderLoad(t *testing.T) {
@@ -206,7 +190,7 @@ func TestConnectionsLostUnderLoad(t *testing.T) {
 	w.wait("traffic again", func() bool { return len(w.ids()) > 500 })
 	net.Cut()
 	net.Heal(t)
-	w.wait("the management to see the connections and close them", func() bool { return w.killConnections() > 0 })
+	w.killConnections()
 	<-done
 	w.settled(1500)
 	w.inOrder()

@@ -335,27 +335,10 @@ dependencies: {posted: {breaker: {open: 100ms}}}
 	s.clean("the log", log.String())
 }
 
-// disconnect has the broker close all connections of the user. It lists them some seconds after they were opened.
+// disconnect has the broker close all connections of the user.
 func (s *secretive) disconnect() {
 	s.t.Helper()
-	testkit.Eventually(s.t, time.Minute, "connections to close", func() bool {
-		var connections []struct{ Name, User string }
-		s.broker.API(s.t, "GET", "/api/vhosts/"+s.broker.Vhost+"/connections", nil, &connections)
-		for _, c := range connections {
-			if c.User == s.user {
-				request, err := http.NewRequestWithContext(s.t.Context(), http.MethodDelete, s.broker.ManagementURL+"/api/connections/"+url.PathEscape(c.Name), http.NoBody)
-				require.NoError(s.t, err)
-				admin, err := url.Parse(s.broker.URL)
-				require.NoError(s.t, err)
-				request.SetBasicAuth(admin.User.Username(), mustPassword(s.t, s.broker.URL))
-				request.Close = true
-				response, err := http.DefaultClient.Do(request)
-				require.NoError(s.t, err)
-				require.NoError(s.t, response.Body.Close()) // 404: it is gone
-			}
-		}
-		return len(connections) > 0
-	})
+	s.broker.CloseConnections(s.t, func(c testkit.Connection) bool { return c.User == s.user })
 }
 
 // freeAddress is one where nothing listens at the moment.

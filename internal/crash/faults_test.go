@@ -122,35 +122,5 @@ func (h *harness) flows(t *testing.T) {
 
 func (h *harness) closeConnections(t *testing.T) {
 	t.Helper()
-	var connections []struct {
-		Name string `json:"name"`
-	}
-	testkit.Eventually(t, 30*time.Second, "the management figures to show connections", func() bool {
-		h.broker.API(t, http.MethodGet, "/api/vhosts/"+url.PathEscape(h.broker.Vhost)+"/connections", nil, &connections)
-		return len(connections) > 0
-	})
-	closed := 0
-	for _, c := range connections {
-		if h.forceClose(t, c.Name) {
-			closed++
-		}
-	}
-	require.Positive(t, closed, "connections closed")
-}
-
-// forceClose closes a connection; false when it was gone already, for the figures are seconds old.
-func (h *harness) forceClose(t *testing.T, name string) bool {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, h.broker.ManagementURL+"/api/connections/"+url.PathEscape(name), nil)
-	require.NoError(t, err)
-	broker, err := url.Parse(h.broker.URL)
-	require.NoError(t, err)
-	password, _ := broker.User.Password()
-	request.SetBasicAuth(broker.User.Username(), password)
-	request.Close = true
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	require.Contains(t, []int{http.StatusNoContent, http.StatusNotFound}, response.StatusCode)
-	return response.StatusCode == http.StatusNoContent
+	h.broker.CloseConnections(t, func(testkit.Connection) bool { return true })
 }

@@ -2,8 +2,6 @@ package rabbit_test
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"testing"
 	"time"
 
@@ -89,24 +87,7 @@ func await(t testing.TB, what string, done <-chan struct{}, limit time.Duration)
 // kill closes a connection from the broker's side, as an operator does.
 func kill(t testing.TB, broker testkit.AMQP, conn *rabbit.Conn) {
 	t.Helper()
-	type connection struct {
-		Name   string `json:"name"`
-		Client struct {
-			Name string `json:"connection_name"`
-		} `json:"client_properties"`
-	}
-	var mine string
-	testkit.Eventually(t, soon, "the connection on the management page", func() bool {
-		var all []connection
-		broker.API(t, http.MethodGet, "/api/vhosts/"+broker.Vhost+"/connections", nil, &all)
-		for _, c := range all {
-			if c.Client.Name == conn.Name() {
-				mine = c.Name
-			}
-		}
-		return mine != ""
-	})
-	broker.API(t, http.MethodDelete, "/api/connections/"+url.PathEscape(mine), nil, nil)
+	broker.CloseConnections(t, func(c testkit.Connection) bool { return c.Client.Name == conn.Name() })
 }
 
 // within fails when work takes longer than limit.
