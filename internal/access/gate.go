@@ -195,6 +195,15 @@ func (g *Gate) Who(r *http.Request) (Person, error) {
 // Still is who a request is from that goes on for long, which is no activity either.
 func (g *Gate) Still(r *http.Request) (Person, error) { return g.who(r, false) }
 
+// Key stands for whoever a request is from, to count by: the name of the person, or the address where there is none or everybody has the same.
+// That of IPv6 is its network.
+func (g *Gate) Key(r *http.Request) string {
+	if p, err := g.Still(r); err == nil && g.Method() != ByNobody {
+		return "person " + p.Name
+	}
+	return "address " + g.limitKey(r)
+}
+
 func (g *Gate) who(r *http.Request, active bool) (Person, error) {
 	p := Person{Address: g.address(r)}
 	switch g.Method() {
@@ -254,6 +263,9 @@ func (g *Gate) byHeader(r *http.Request, p Person) (Person, error) {
 	}
 	return p, nil
 }
+
+// Trusted says whether an address is one of the proxies in front.
+func (g *Gate) Trusted(addr netip.Addr) bool { return g.trusted(addr) }
 
 // trusted says whether an address is one of the proxies.
 func (g *Gate) trusted(addr netip.Addr) bool {

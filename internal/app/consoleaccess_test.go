@@ -31,13 +31,14 @@ func TestTheConsoleBeyondLoopback(t *testing.T) {
 	users := filepath.Join(t.TempDir(), "users")
 	require.NoError(t, os.WriteFile(users, []byte(line), 0o600))
 	c := config.Default()
+	c.HTTP.CertFile, c.HTTP.KeyFile = pair.Cert, pair.Key
 	c.HTTP.Listen, c.Console.Listen, c.Console.PublicURL, c.Console.CertFile, c.Console.KeyFile, c.Console.Login.UsersFile = "127.0.0.1:0", "0.0.0.0:0", "https://ops.example.org", pair.Cert, pair.Key, users
 	c.Database.Source, c.AMQP.Source = "postgres://nobody:secret@127.0.0.1:1/none", "amqp://nobody:secret@127.0.0.1:1/"
 	c.Database.URL, c.AMQP.URL = c.Database.Source, c.AMQP.Source
-	addr, done := make(chan string, 1), make(chan error, 1)
+	addr, probes, done := make(chan string, 1), make(chan string, 1), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() {
-		done <- app.Run(ctx, app.Options{Config: &c, Roles: []string{"console"}, Logger: zerolog.New(served(addr)), Version: "v9"})
+		done <- app.Run(ctx, app.Options{Config: &c, Roles: []string{"console"}, Logger: zerolog.New(served(addr)), Version: "v9", Listening: func(at string) { probes <- at }})
 	}()
 	port := ""
 	select {
@@ -51,6 +52,11 @@ func TestTheConsoleBeyondLoopback(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, trusted.AppendCertsFromPEM(pem))
 	client := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}
+	alive, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+<-probes+"/livez", http.NoBody)
+	require.NoError(t, err)
+	response, err := client.RoundTrip(alive)
+	require.NoError(t, err, "the probes have the certificate of http.cert_file")
+	require.NoError(t, response.Body.Close())
 	logIn := func(password string) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://127.0.0.1"+port+"/login", strings.NewReader(url.Values{"name": {"ann"}, "password": {password}}.Encode()))
 		require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/config"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 )
 
 // Options says what to run.
@@ -135,7 +136,7 @@ func (a *application) open(ctx context.Context) error {
 	}
 	a.cleanups.last("tracing", stopTracing)
 	server, err := telemetry.Serve(ctx, telemetry.ServerOptions{
-		Listen: a.config.HTTP.Listen, Readiness: &a.readiness, Gatherer: a.registry, Logger: a.logger,
+		Listen: a.config.HTTP.Listen, Files: tlsfiles.Files{Cert: a.config.HTTP.CertFile, Key: a.config.HTTP.KeyFile}, Readiness: &a.readiness, Gatherer: a.registry, Logger: a.logger,
 	})
 	if err != nil {
 		return err

@@ -126,6 +126,7 @@ func (d *developer) fill() error {
 	if c.HTTP.Listen == config.Default().HTTP.Listen {
 		c.HTTP.Listen = "127.0.0.1" + c.HTTP.Listen
 	}
+	c.HTTP.CertFile, c.HTTP.KeyFile = "", "" // on this machine, for whoever is at it
 	var err error
 	if d.program, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)

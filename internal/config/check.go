@@ -119,6 +119,9 @@ func (h *HTTP) check(r *reader) {
 	if _, invalid := strconv.ParseUint(port, 10, 16); err != nil || invalid != nil {
 		r.wrong("http.listen", "is %s, but must be host:port or :port; port 0 takes any free one", quote(h.Listen))
 	}
+	if (h.CertFile == "") != (h.KeyFile == "") {
+		r.wrong("http.cert_file", "needs http.key_file, and the reverse")
+	}
 }
 
 func (l *Log) check(r *reader) {

@@ -86,6 +86,9 @@ type AMQP struct {
 type HTTP struct {
 	// Listen is host:port of /livez, /readyz and /metrics. Default :9464.
 	Listen string `yaml:"listen"`
+	// CertFile and KeyFile are the certificate of its listener, in PEM form, read again when they change. Default: none, no TLS.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
 }
 
 // Log says what log lines look like.

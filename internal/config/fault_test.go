@@ -155,6 +155,10 @@ func TestFaults(t *testing.T) {
 			"http: {listen: localhost}\n",
 			[]string{`surefoot.yaml:1: http.listen: is "localhost", but must be host:port or :port; port 0 takes any free one`},
 		},
+		"a certificate without its key": {
+			"http:\n  cert_file: /etc/tls/probes.pem\n",
+			[]string{"surefoot.yaml:2: http.cert_file: needs http.key_file, and the reverse"},
+		},
 		"schema that needs quotes": {
 			"database: {schema: Sure-Foot}\n",
 			[]string{`surefoot.yaml:1: database.schema: is "Sure-Foot", but must be 1 to 40 lower-case letters, digits and underscores, not starting with a digit`},

@@ -131,7 +131,7 @@ func (c *Console) plan(r *http.Request, f *redriveForm) (deadletter.Run, error) 
 		return deadletter.Run{}, err
 	}
 	request.Who = c.who(r)
-	leave, err := c.takeLook()
+	leave, err := c.looks.take(c.gate.Key(r))
 	if err != nil {
 		return deadletter.Run{}, err
 	}
@@ -251,7 +251,7 @@ func (c *Console) discarded(r *http.Request, choice choice) (deadletter.Result, 
 			return nil
 		}
 	}
-	leave, err := c.takeLook()
+	leave, err := c.looks.take(c.gate.Key(r))
 	if err != nil {
 		return deadletter.Result{}, err
 	}

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/deadletter"
 	"github.com/surefoot-mq/surefoot/internal/access"
+	"github.com/surefoot-mq/surefoot/internal/listener"
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
@@ -86,9 +86,10 @@ type Console struct {
 	masks      masks
 	doneKey    doneKey
 	hub        hub
-	looks      chan struct{} // places for looks into queues
-	requests   chan struct{} // places for requests
-	logins     chan struct{} // and for those of whoever is nobody yet
+	looks      *places // for looks into queues
+	streams    *places // for open pages that are told of news
+	requests   *places // for requests
+	logins     *places // and for those of whoever is nobody yet
 	runs       driven
 }
 
@@ -100,7 +101,10 @@ func New(o Options) (*Console, error) {
 	}
 	c := &Console{
 		opts: o, queues: o.Topology.WithDefaults().Queues,
-		looks: make(chan struct{}, maxLooks), requests: make(chan struct{}, maxRequests), logins: make(chan struct{}, maxLogins),
+		looks:    newPlaces(maxLooks, maxLooksEach, "other pages look into queues right now; try again", "your other pages look into queues right now; try again"),
+		streams:  newPlaces(maxStreams, maxStreamsEach, "too many open pages", "you have too many open pages: close some"),
+		requests: newPlaces(maxRequests, maxRequestsEach, "too many requests at a time", "you make too many requests at a time"),
+		logins:   newPlaces(maxLogins, maxLoginsEach, "too many logins at a time", "you make too many logins at a time"),
 	}
 	queues := make([]deadletter.Queue, len(c.queues))
 	for i, q := range c.queues {
@@ -210,7 +214,7 @@ func loopback(host string) bool {
 // Run serves until ctx ends, and returns nil then. Database and broker may be away at any time. Redrives that were started here go
 // on elsewhere: any replica of `surefoot run` takes them up, or whoever resumes them.
 func (c *Console) Run(ctx context.Context) error {
-	listener, err := c.listen(ctx)
+	opened, err := c.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -221,24 +225,20 @@ func (c *Console) Run(ctx context.Context) error {
 	defer working.Wait()
 	defer cancel()
 	c.ask(ctx, &working)
-	return c.serve(ctx, listener)
+	return c.serve(ctx, opened)
 }
 
 // listen makes sure that an address is what its name promised.
 func (c *Console) listen(ctx context.Context) (net.Listener, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.opts.Listen)
+	opened, err := listener.Listen(ctx, listener.Options{
+		Address: c.opts.Listen, Name: "console", Files: c.opts.Files, Connections: maxConnections, PerHost: maxConnectionsPerHost, Many: c.gate.Trusted,
+		Logger: c.opts.Logger,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("listen for the console on %s (choose another console.listen): %w", c.opts.Listen, err)
+		return nil, fmt.Errorf("console: %w", err)
 	}
-	if addr, ok := listener.Addr().(*net.TCPAddr); local(c.opts.Listen) && (!ok || !addr.IP.IsLoopback()) {
-		return nil, errors.Join(fmt.Errorf("%w: %s is no loopback address", ErrListen, listener.Addr()), listener.Close())
+	if addr, ok := opened.Addr().(*net.TCPAddr); local(c.opts.Listen) && (!ok || !addr.IP.IsLoopback()) {
+		return nil, errors.Join(fmt.Errorf("%w: %s is no loopback address", ErrListen, opened.Addr()), opened.Close())
 	}
-	if c.opts.Files.Cert == "" {
-		return listener, nil
-	}
-	config, err := c.opts.Files.Server(func(err error) { c.opts.Logger.Error().Err(err).Msg("console certificate not read again") })
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("console: %w", err), listener.Close())
-	}
-	return tls.NewListener(listener, config), nil
+	return opened, nil
 }

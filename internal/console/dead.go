@@ -29,9 +29,6 @@ const (
 	maxPayload   = 64 << 10
 )
 
-// errLooks says that every place for looks is taken.
-var errLooks = &statusError{http.StatusServiceUnavailable, "other pages look into queues right now; try again", nil}
-
 // groupRow is a group with what the page says of it.
 type groupRow struct {
 	deadletter.FailureGroup
@@ -228,23 +225,13 @@ func (c *Console) lettersPage(r *http.Request) (found, error) {
 	return found{title: "Messages in " + cell(deadletter.DLQ(d.Queue)), data: d}, nil
 }
 
-// takeLook takes one of the places for looks; leave gives it back.
-func (c *Console) takeLook() (leave func(), err error) {
-	select {
-	case c.looks <- struct{}{}:
-		return func() { <-c.looks }, nil
-	default:
-		return nil, errLooks
-	}
-}
-
 // look shows letters; a few looks at a time, for each holds its queue.
 func (c *Console) look(r *http.Request, choice choice, limit, preview int) ([]deadletter.Letter, error) {
 	filter, err := c.filterOf(r, choice)
 	if err != nil {
 		return nil, err
 	}
-	leave, err := c.takeLook()
+	leave, err := c.looks.take(c.gate.Key(r))
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,12 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/access"
 )
 
-// MaxStreams is the most open pages that are told of news.
-const MaxStreams = maxStreams
+// MaxStreamsEach is the most open pages of one person that are told of news, MaxRequestsEach the most requests and MaxLooksEach the most looks.
+const (
+	MaxStreamsEach  = maxStreamsEach
+	MaxRequestsEach = maxRequestsEach
+	MaxLooksEach    = maxLooksEach
+)
 
 // MaxRequests is the most at a time.
 const MaxRequests = maxRequests

@@ -175,12 +175,15 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, nav string, err err
 	case http.StatusForbidden:
 		title = "Not permitted"
 	}
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "3")
+	}
 	asks := r.Method == http.MethodGet || r.Method == http.MethodHead
 	lost := !asks && unknown(err)
 	if lost {
 		title = "It is not known whether this was done"
 	}
-	p.write(w, r, status, "error", nav, found{title: title, data: failure{err.Error(), status == http.StatusServiceUnavailable && asks, lost}})
+	p.write(w, r, status, "error", nav, found{title: title, data: failure{err.Error(), (status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests) && asks, lost}})
 }
 
 // failure is an error as a page shows it. One that passes is asked for again by the page itself; of a change it may be unknown

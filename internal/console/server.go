@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/surefoot-mq/surefoot/internal/access"
+	"github.com/surefoot-mq/surefoot/internal/listener"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
@@ -22,10 +22,14 @@ const (
 	stopTimeout  = 5 * time.Second
 	maxHeader    = 32 << 10
 	maxForm      = 64 << 10
-	maxRequests  = 64
-	maxLogins    = 16
-	maxLooks     = 4
-	maxStreams   = 32
+	// What may happen at a time, of all and of one person or address: requests, logins, looks into queues, streams of open pages.
+	maxRequests, maxRequestsEach = 64, 16
+	maxLogins, maxLoginsEach     = 16, 4
+	maxLooks, maxLooksEach       = 6, 2
+	maxStreams, maxStreamsEach   = 64, 8
+	// maxConnections is of all, maxConnectionsPerHost of one address that is no trusted proxy.
+	maxConnections        = 1024
+	maxConnectionsPerHost = 128
 )
 
 // contentPolicy lets a page use what this server serves, and nothing else: no script or style in the page itself, no frames, no way for
@@ -34,18 +38,18 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // serve answers until ctx ends; then streams end at once, and requests in flight have a moment.
-func (c *Console) serve(ctx context.Context, listener net.Listener) error {
+func (c *Console) serve(ctx context.Context, opened net.Listener) error {
 	server := &http.Server{
-		Handler: c.handler(), ErrorLog: log.New(c.opts.Logger, "", 0),
+		Handler: c.handler(), ErrorLog: listener.ErrorLog(c.opts.Logger),
 		ReadTimeout: readTimeout, ReadHeaderTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 	}
 	failed := make(chan error, 1)
 	go func() {
 		defer telemetry.FatalOnPanic(c.opts.Logger)
-		failed <- server.Serve(listener)
+		failed <- server.Serve(opened)
 	}()
 	c.opts.Ready(nil)
-	c.opts.Listening(listener.Addr().String())
+	c.opts.Listening(opened.Addr().String())
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serve the console: %w", err)
@@ -100,18 +104,16 @@ func (c *Console) guarded(next http.Handler) http.Handler {
 			_ = r.ParseForm() // what does not come is no login
 		}
 		if r.URL.Path != "/live" { // streams have places of their own
-			places := c.requests
+			of := c.requests
 			if strings.HasPrefix(r.URL.Path, "/login") { // whoever is nobody, or waits for a provider, takes none from those who are somebody
-				places = c.logins
+				of = c.logins
 			}
-			select {
-			case places <- struct{}{}:
-				defer func() { <-places }()
-			default:
-				head.Set("Retry-After", "1")
-				refuse(w, http.StatusServiceUnavailable, "too many requests at a time")
+			leave, err := of.take(c.gate.Key(r))
+			if err != nil {
+				busy(w, err, "1")
 				return
 			}
+			defer leave()
 		}
 		next.ServeHTTP(w, r)
 	})

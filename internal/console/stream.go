@@ -15,6 +15,9 @@ const keepAlive = 15 * time.Second
 // newsText tells a page to ask for what is new.
 const newsText = "event: tick\ndata: new\n\n"
 
+// errEnding says that the console stops.
+var errEnding = &statusError{http.StatusServiceUnavailable, "the console is stopping", nil}
+
 // hub tells open pages that there is something new. The zero value is ready; safe for concurrent use.
 type hub struct {
 	mu      sync.Mutex
@@ -22,11 +25,11 @@ type hub struct {
 	closed  bool
 }
 
-// join returns a channel that gets a value at each tick and is closed at the end; nil when there is no place.
+// join returns a channel that gets a value at each tick and is closed at the end; nil when that has come.
 func (h *hub) join() chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed || len(h.streams) >= maxStreams {
+	if h.closed {
 		return nil
 	}
 	if h.streams == nil {
@@ -67,10 +70,15 @@ func (h *hub) close() {
 
 // live is the stream of one open page, for as long as its person may look.
 func (c *Console) live(w http.ResponseWriter, r *http.Request) {
+	leave, err := c.streams.take(c.gate.Key(r))
+	if err != nil {
+		busy(w, err, "10")
+		return
+	}
+	defer leave()
 	ticks := c.hub.join()
 	if ticks == nil {
-		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusServiceUnavailable, "too many open pages")
+		busy(w, errEnding, "10")
 		return
 	}
 	defer c.hub.leave(ticks)

@@ -12,7 +12,7 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience"
 )
 
-// The first two bytes of a TLS alert, with which a server of TLS answers what is not TLS; the fourth byte of what follows is the alert.
+// A TLS alert, with which a server of TLS answers what is not TLS: its first two bytes, and its length. The last byte says which.
 const (
 	recordAlert = 0x15
 	recordMajor = 0x03

@@ -12,7 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
+
+	"github.com/surefoot-mq/surefoot/internal/listener"
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 )
+
+// maxProbes bounds the connections to the probes.
+const maxProbes = 256
 
 // Limits for clients of the probes. They are small requests from near by: whoever needs longer is a slow
 // client that would hold a connection.
@@ -27,11 +33,13 @@ const (
 type ServerOptions struct {
 	// Listen is the address, host:port; port 0 takes any free one. Required.
 	Listen string
+	// Files are the certificate of the listener. Default: none, no TLS.
+	Files tlsfiles.Files
 	// Readiness answers /readyz. Required.
 	Readiness *Readiness
 	// Gatherer answers /metrics. Required.
 	Gatherer prometheus.Gatherer
-	// Logger takes errors of scrapes. Default: none are logged.
+	// Logger takes errors of scrapes and of connections. Default: none are logged.
 	Logger zerolog.Logger
 }
 
@@ -45,12 +53,14 @@ type Server struct {
 // Serve listens and answers until Close. /livez says 200 whenever the process can answer at all: it never
 // looks at the broker or the database, because restarting a healthy process does not bring them back.
 func Serve(ctx context.Context, opts ServerOptions) (*Server, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", opts.Listen)
+	opened, err := listener.Listen(ctx, listener.Options{
+		Address: opts.Listen, Name: "http", Files: opts.Files, Connections: maxProbes, PerHost: maxProbes, Logger: opts.Logger,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("listen for probes on %s (choose another http.listen): %w", opts.Listen, err)
+		return nil, fmt.Errorf("probes: %w", err)
 	}
 	server := &Server{
-		listener: listener,
+		listener: opened,
 		done:     make(chan error, 1),
 		http: &http.Server{
 			Handler:           handler(opts),
@@ -59,9 +69,10 @@ func Serve(ctx context.Context, opts ServerOptions) (*Server, error) {
 			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeader,
+			ErrorLog:          listener.ErrorLog(opts.Logger),
 		},
 	}
-	go func() { server.done <- server.http.Serve(listener) }()
+	go func() { server.done <- server.http.Serve(opened) }()
 	return server, nil
 }
 

@@ -3,11 +3,14 @@ package telemetry_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +26,8 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
+	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -158,6 +163,39 @@ func TestBrokenMetricIsLoggedAndLeavesTheOthers(t *testing.T) {
 func get(url string) (*http.Response, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return client.Get(url)
+}
+
+// The probes speak TLS when there is a certificate, and one that is replaced counts.
+func TestProbesOverTLS(t *testing.T) {
+	t.Parallel()
+	authority := testkit.NewAuthority(t)
+	pair := authority.Issue(t, testkit.Certificate{Name: "before"})
+	pem, err := os.ReadFile(authority.File)
+	require.NoError(t, err)
+	trusted := x509.NewCertPool()
+	require.True(t, trusted.AppendCertsFromPEM(pem))
+	server, err := telemetry.Serve(t.Context(), telemetry.ServerOptions{
+		Listen: "127.0.0.1:0", Files: tlsfiles.Files{Cert: pair.Cert, Key: pair.Key}, Readiness: new(telemetry.Readiness), Gatherer: telemetry.NewRegistry("v1"),
+	})
+	require.NoError(t, err)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}}
+	for _, name := range []string{"before", "after"} {
+		authority.IssueInto(t, pair, testkit.Certificate{Name: name})
+		for _, path := range []string{"/livez", "/readyz", "/metrics"} {
+			response, err := client.Get("https://" + server.Addr() + path)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			require.Equal(t, http.StatusOK, response.StatusCode, path)
+			require.Equal(t, name, response.TLS.PeerCertificates[0].Subject.CommonName)
+		}
+	}
+	response, err := get("http://" + server.Addr() + "/metrics")
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusBadRequest, response.StatusCode, "in the clear nothing is said")
+	require.NoError(t, server.Close(t.Context()))
+	_, err = telemetry.Serve(t.Context(), telemetry.ServerOptions{Listen: "127.0.0.1:0", Files: tlsfiles.Files{Cert: pair.Cert, Key: pair.Cert}})
+	require.ErrorContains(t, err, "TLS of http.listen: cert_file "+pair.Cert)
 }
 
 type brokenCollector struct{ desc *prometheus.Desc }

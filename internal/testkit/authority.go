@@ -32,8 +32,8 @@ type Certificate struct {
 	Name string
 	// Hosts are the names and addresses that it is for. Default: 127.0.0.1 and localhost.
 	Hosts []string
-	// Expired is whether its time was over an hour ago.
-	Expired bool
+	// Expired is whether its time was over an hour ago, and Early whether it begins in an hour.
+	Expired, Early bool
 }
 
 // Pair are the files of a certificate and its key. Other users of the machine can read them, for servers are other users.
@@ -89,6 +89,9 @@ func template(c Certificate) *x509.Certificate {
 	}
 	if c.Expired {
 		made.NotAfter = time.Now().Add(-time.Hour)
+	}
+	if c.Early {
+		made.NotBefore = time.Now().Add(time.Hour)
 	}
 	for _, host := range c.Hosts {
 		if ip := net.ParseIP(host); ip != nil {

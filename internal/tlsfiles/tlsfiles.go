@@ -2,8 +2,8 @@
 // wrong with which of them.
 //
 // Nothing needs a restart: a client reads its files for each connection, a listener for each handshake. While the files of a listener cannot
-// be used, as when a certificate is there and its key not yet, it goes on with the last that could; a client's connection fails, and its
-// owner tries again. At least TLS 1.2.
+// be used, as when a certificate is there and its key not yet, or has expired, it goes on with the last that could; a client's connection fails,
+// and its owner tries again. At least TLS 1.2.
 package tlsfiles
 
 import (
@@ -14,7 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
+	"time"
 )
 
 // maxFile bounds a file.
@@ -34,6 +34,8 @@ type Files struct {
 	ServerNameKey string
 	// ReadFile reads a file, like os.ReadFile. Default: from the disk, up to 4 MiB.
 	ReadFile func(path string) ([]byte, error)
+	// Now is the clock by which own certificates are valid or not. Default: time.Now.
+	Now func() time.Time
 }
 
 // Client is for one connection: files that are replaced count from the next one, for which it is to be called again. Without ServerName the
@@ -46,73 +48,10 @@ func (f Files) Client() (*tls.Config, error) {
 	return content.client(f.ServerName)
 }
 
-// Server is for a listener. With CA each client must show a certificate of these authorities. The files are read here, so that what is
-// wrong with them is found at the start, and again for each handshake; failed, unless nil, is told of each handshake for which they could not be
-// used. It is called from several goroutines.
-func (f Files) Server(failed func(error)) (*tls.Config, error) {
-	if f.Cert == "" {
-		return nil, errors.New("a TLS listener needs cert_file and key_file")
-	}
-	s := &server{files: f, failed: failed}
-	if _, err := s.current(nil); err != nil {
-		return nil, err
-	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: s.current, GetCertificate: s.certificate}, nil
-}
-
 // Check reads the files as Client and Server do, and returns what is wrong with them.
 func (f Files) Check() error {
 	_, err := f.Client()
 	return err
-}
-
-// server is what a listener went on with last.
-type server struct {
-	files  Files
-	failed func(error)
-
-	mu      sync.Mutex
-	content content
-	config  *tls.Config
-}
-
-// current reads the files, and makes a new configuration only when they have changed, for tickets of sessions are bound to it.
-func (s *server) current(*tls.ClientHelloInfo) (*tls.Config, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.reload()
-	switch {
-	case err == nil:
-		return s.config, nil
-	case s.config == nil:
-		return nil, err
-	}
-	if s.failed != nil {
-		s.failed(fmt.Errorf("%w; going on with what it held before", err))
-	}
-	return s.config, nil
-}
-
-func (s *server) reload() error {
-	content, err := s.files.read()
-	if err != nil || s.config != nil && content.equal(s.content) {
-		return err
-	}
-	config, err := content.server()
-	if err != nil {
-		return err
-	}
-	s.content, s.config = content, config
-	return nil
-}
-
-// certificate is never asked by a handshake, which has a configuration of its own; http.Server.ServeTLS wants to see that there is one.
-func (s *server) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	config, err := s.current(hello)
-	if err != nil {
-		return nil, err
-	}
-	return &config.Certificates[0], nil
 }
 
 // content is what the files hold, and their names.
@@ -165,19 +104,6 @@ func (c content) client(serverName string) (*tls.Config, error) {
 	var err error
 	if config.RootCAs, err = c.authorities(); err != nil {
 		return nil, err
-	}
-	config.Certificates, err = c.certificates()
-	return config, err
-}
-
-func (c content) server() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
-	var err error
-	if config.ClientCAs, err = c.authorities(); err != nil {
-		return nil, err
-	}
-	if config.ClientCAs != nil {
-		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	config.Certificates, err = c.certificates()
 	return config, err

@@ -4,13 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,11 +24,30 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m) }
 
-// serve answers each connection over TLS with a byte and returns its address. failed counts what the listener was told.
-func serve(t *testing.T, files tlsfiles.Files) (addr string, failed *atomic.Int32) {
+// heard is what a listener told.
+type heard struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (h *heard) tell(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.texts = append(h.texts, fmt.Sprint(err))
+}
+
+// all is what was told until now.
+func (h *heard) all() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.texts)
+}
+
+// serve answers each connection over TLS with a byte and returns its address.
+func serve(t *testing.T, files tlsfiles.Files) (addr string, told *heard) {
 	t.Helper()
-	failed = &atomic.Int32{}
-	config, err := files.Server(func(error) { failed.Add(1) })
+	told = &heard{}
+	config, err := files.Server(told.tell)
 	require.NoError(t, err)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	require.NoError(t, err)
@@ -41,7 +64,7 @@ func serve(t *testing.T, files tlsfiles.Files) (addr string, failed *atomic.Int3
 			}()
 		}
 	}()
-	return listener.Addr().String(), failed
+	return listener.Addr().String(), told
 }
 
 // connect returns the name in the server's certificate, or the explained error.
@@ -74,7 +97,7 @@ func TestReplacedFilesCountFromTheNextConnection(t *testing.T) {
 		require.NoError(t, os.WriteFile(trusted, text, 0o600))
 	}
 	trust(old)
-	addr, failed := serve(t, tlsfiles.Files{CA: trusted, Cert: server.Cert, Key: server.Key})
+	addr, told := serve(t, tlsfiles.Files{CA: trusted, Cert: server.Cert, Key: server.Key})
 	files := tlsfiles.Files{CA: trusted, Cert: client.Cert, Key: client.Key}
 	name, err := connect(t, files, addr)
 	require.NoError(t, err)
@@ -90,7 +113,7 @@ func TestReplacedFilesCountFromTheNextConnection(t *testing.T) {
 	name, err = connect(t, files, addr)
 	require.NoError(t, err)
 	require.Equal(t, "after", name)
-	require.Zero(t, failed.Load())
+	require.Empty(t, told.all())
 }
 
 // Whoever replaces two files one after the other, or half of one, does not stop a listener.
@@ -98,17 +121,56 @@ func TestAListenerGoesOnWithWhatItHad(t *testing.T) {
 	t.Parallel()
 	authority := testkit.NewAuthority(t)
 	server := authority.Issue(t, testkit.Certificate{Name: "before"})
-	addr, failed := serve(t, tlsfiles.Files{Cert: server.Cert, Key: server.Key})
+	addr, told := serve(t, tlsfiles.Files{Cert: server.Cert, Key: server.Key})
 	files := tlsfiles.Files{CA: authority.File}
 	require.NoError(t, os.WriteFile(server.Key, []byte("half a k"), 0o600))
+	for range 3 {
+		shows(t, files, addr, "before")
+	}
+	require.Len(t, told.all(), 1, "once per change")
+	require.Contains(t, told.all()[0], "are not a certificate and its key in PEM form: tls: failed to find any PEM data in key input; going on with what it held before")
+	authority.IssueInto(t, server, testkit.Certificate{Name: "after"})
+	shows(t, files, addr, "after")
+	require.Equal(t, "<nil>", told.all()[1])
+}
+
+// shows connects, and is shown a certificate of this name.
+func shows(t *testing.T, files tlsfiles.Files, addr, want string) {
+	t.Helper()
 	name, err := connect(t, files, addr)
 	require.NoError(t, err)
-	require.Equal(t, "before", name)
-	require.Positive(t, failed.Load())
-	authority.IssueInto(t, server, testkit.Certificate{Name: "after"})
-	name, err = connect(t, files, addr)
-	require.NoError(t, err)
-	require.Equal(t, "after", name)
+	require.Equal(t, want, name)
+}
+
+// What has expired, or is not valid yet, takes the place of nothing that is valid; when nothing is, it is shown, and the listener says so.
+func TestAListenerKeepsWhatIsValid(t *testing.T) {
+	t.Parallel()
+	authority := testkit.NewAuthority(t)
+	server := authority.Issue(t, testkit.Certificate{Name: "before"})
+	var ahead atomic.Int64
+	addr, told := serve(t, tlsfiles.Files{Cert: server.Cert, Key: server.Key, Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	files := tlsfiles.Files{CA: authority.File}
+	authority.IssueInto(t, server, testkit.Certificate{Name: "expired", Expired: true})
+	for range 3 {
+		shows(t, files, addr, "before")
+	}
+	authority.IssueInto(t, server, testkit.Certificate{Name: "early", Early: true})
+	for range 3 {
+		shows(t, files, addr, "before")
+	}
+	require.Len(t, told.all(), 2, "once per change")
+	require.Regexp(t, "^the certificate in cert_file .* has expired, it was valid until .*: have it renewed; going on with what it held before$", told.all()[0])
+	require.Regexp(t, "^the certificate in cert_file .* is not valid before .*; going on with what it held before$", told.all()[1])
+	ahead.Store(int64(90 * time.Minute)) // its time has come, though not by the clock of the client
+	_, err := connect(t, files, addr)
+	require.ErrorContains(t, err, "have it renewed, or set this machine's clock")
+	require.Equal(t, "<nil>", told.all()[2])
+	ahead.Store(int64(48 * time.Hour))
+	_, err = connect(t, files, addr)
+	require.Error(t, err)
+	require.Regexp(t, "has expired, .*: have it renewed$", told.all()[3], "there is no better one")
+	authority.IssueInto(t, server, testkit.Certificate{Name: "also expired"})
+	shows(t, files, addr, "also expired")
 }
 
 func TestWhatIsWrongWithAHandshake(t *testing.T) {
