@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -133,23 +132,16 @@ func (g *game) write(queues []any) error {
 
 // scrapeBroker records what RabbitMQ tells of the arm's queues.
 func (g *game) scrapeBroker(ctx context.Context) error {
-	var overview struct {
-		Listeners []struct {
-			Protocol string
-			Port     int
-		}
-	}
-	if err := g.run.management.call(ctx, http.MethodGet, "/api/overview", &overview); err != nil {
+	metrics, err := g.run.management.PrometheusURL(ctx)
+	if err != nil {
 		return fmt.Errorf("look for RabbitMQ's metrics: %w", err)
 	}
-	for _, l := range overview.Listeners {
-		if l.Protocol == "http/prometheus" {
-			url := "http://" + g.run.management.base.Hostname() + ":" + strconv.Itoa(l.Port) + "/metrics/detailed?family=queue_coarse_metrics"
-			g.scrape(ctx, g.record, g.run.management.http, "rabbitmq", url, fmt.Sprintf("vhost=%q", g.vhost))
-			return nil
-		}
+	if metrics == "" {
+		return errors.New("RabbitMQ shows no metrics: enable its plugin rabbitmq_prometheus")
 	}
-	return errors.New("RabbitMQ shows no metrics: enable its plugin rabbitmq_prometheus")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}}
+	g.scrape(ctx, g.record, client, "rabbitmq", metrics+"/metrics/detailed?family=queue_coarse_metrics", fmt.Sprintf("vhost=%q", g.vhost))
+	return nil
 }
 
 // process starts roles, and records their metrics.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net/url"
 	"os/exec"
 	"runtime"
 	"time"
@@ -58,7 +59,7 @@ type Runner struct {
 
 	pool       *pgxpool.Pool
 	lock       *pgxpool.Conn
-	management *management
+	management *rabbit.Management
 	served     Environment
 	arms       int // that were begun
 }
@@ -110,7 +111,10 @@ func (r *Runner) Run(ctx context.Context, drills []Drill) (reports []*Report, er
 	return reports, nil
 }
 
-const machineSQL = `SELECT current_setting('server_version')`
+const versionSQL = `SELECT current_setting('server_version')`
+
+// vhostTime covers the end of a vhost with all its queues on a loaded machine.
+const vhostTime = 20 * time.Second
 
 // open reaches both services and takes the lock of this run.
 func (r *Runner) open(ctx context.Context) (err error) {
@@ -128,7 +132,7 @@ func (r *Runner) open(ctx context.Context) (err error) {
 	r.served = Environment{
 		Version: r.o.Version, Commit: r.o.Commit, Host: r.o.Host, System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(),
 	}
-	if err := r.lock.QueryRow(ctx, machineSQL).Scan(&r.served.Postgres); err != nil {
+	if err := r.lock.QueryRow(ctx, versionSQL).Scan(&r.served.Postgres); err != nil {
 		return fmt.Errorf("reach PostgreSQL: %w", err)
 	}
 	if _, err := r.lock.Exec(ctx, lockSQL, r.id); err != nil {
@@ -142,8 +146,23 @@ func (r *Runner) open(ctx context.Context) (err error) {
 	if err := conn.Close(); err != nil {
 		return err
 	}
-	r.management, err = newManagement(r.o)
+	r.management, err = r.managementOf(r.o.AMQPURL)
 	return err
+}
+
+func (r *Runner) managementOf(amqpURL string) (*rabbit.Management, error) {
+	return rabbit.NewManagement(rabbit.ManagementOptions{AMQPURL: amqpURL, URL: r.o.ManagementURL, TLS: r.o.TLS, Timeout: vhostTime})
+}
+
+// vhost is the URL of a vhost, and its management.
+func (r *Runner) vhost(name string) (amqpURL string, m *rabbit.Management, err error) {
+	u, err := url.Parse(r.o.AMQPURL)
+	if err != nil {
+		return "", nil, errors.New("the AMQP URL cannot be parsed (not shown, for it may hold a password)")
+	}
+	u.Path, u.RawPath = "/"+name, ""
+	m, err = r.managementOf(u.String())
+	return u.String(), m, err
 }
 
 func (r *Runner) rabbit(url string) rabbit.Options {

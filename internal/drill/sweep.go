@@ -28,7 +28,7 @@ func (r *Runner) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	vhosts, err := r.management.vhosts(ctx)
+	vhosts, err := r.management.Vhosts(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,12 +68,20 @@ func (r *Runner) sweepRun(ctx context.Context, id string, vhosts []string) error
 	}
 	for _, vhost := range vhosts {
 		if runOf(vhost) == id {
-			if err := r.management.deleteVhost(ctx, vhost); err != nil {
+			if err := r.deleteVhost(ctx, vhost); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func (r *Runner) deleteVhost(ctx context.Context, name string) error {
+	_, m, err := r.vhost(name)
+	if err != nil {
+		return err
+	}
+	return m.DeleteVhost(ctx)
 }
 
 func (r *Runner) schemas(ctx context.Context, prefix string) ([]string, error) {

@@ -1,6 +1,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -45,9 +46,12 @@ type ManagementOptions struct {
 	URL string
 	// TLS for https; default: from the parameters of AMQPURL.
 	TLS *tls.Config
+	// Timeout of a request; default 10 s.
+	Timeout time.Duration
 }
 
-// Management reads, and prunes, one vhost through the management API, with requests that work from 3.10 to 4.3. Every request takes at most 10 s and 64 MiB.
+// Management makes, reads, prunes and removes one vhost through the management API, with requests that work from 3.10 to 4.3. Every request takes at most
+// Timeout and 64 MiB.
 // Safe for concurrent use; it holds no connection between requests, and looks at the URLs and at the files that they name for each.
 type Management struct {
 	opts      ManagementOptions
@@ -100,7 +104,7 @@ func (m *Management) access() (a access, err error) {
 		}
 	}
 	a.http = &http.Client{
-		Timeout:       managementTimeout,
+		Timeout:       cmp.Or(m.opts.Timeout, managementTimeout),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would carry the password elsewhere
 		Transport:     &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment},
 	}

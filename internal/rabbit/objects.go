@@ -95,12 +95,6 @@ func (m *Management) Bindings(ctx context.Context) (all []Binding, err error) {
 	return all, err
 }
 
-// CreateVhost makes the vhost and gives this user, who must be an administrator, all permissions in it. One that is
-// there already is no error.
-func (m *Management) CreateVhost(ctx context.Context) error {
-	return m.call(ctx, http.MethodPut, fmt.Sprintf("create vhost %q", m.vhost), m.inVhost("vhosts"), nil)
-}
-
 // Unbind removes a binding as Bindings returned it. AMQP's own unbind needs arguments of the very same integer types, which are not shown, and
 // does nothing without an error when they differ. A binding that is gone is no error.
 func (m *Management) Unbind(ctx context.Context, b Binding) error {
