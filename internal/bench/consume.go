@@ -78,8 +78,7 @@ func (s *stage) consumeOnce(ctx context.Context, c consumption, round int) (Samp
 	}
 	used := s.meter.read().since(before)
 	sample := Sample{Round: round, Rows: done.Rows, Seconds: done.Seconds, Rate: float64(done.Rows) / done.Seconds}
-	sample.CPU, sample.Memory = perRow(p.cpu(), rows), p.memory()
-	sample.Postgres, sample.Broker = perRow(used.postgres, rows), perRow(used.broker, rows)
+	sample.spent(p, used, rows)
 	return sample, s.accountEffects(ctx, c, schema, rows, done)
 }
 

@@ -149,7 +149,7 @@ func timeWrite(ctx context.Context, conn *pgxpool.Conn, w writer, i int) (ms flo
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		began := time.Now()
 		err := w.write(ctx, tx, i)
-		ms = float64(time.Since(began)) / float64(time.Millisecond)
+		ms = milliseconds(time.Since(began))
 		return err
 	})
 	return ms, err

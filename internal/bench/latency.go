@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/internal/pause"
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/message"
 	"github.com/surefoot-mq/surefoot/outbox"
 )
@@ -91,19 +91,10 @@ func (s *stage) timeOnce(ctx context.Context, way path, round int) (Sample, erro
 }
 
 func (s *stage) awaitConsumer(ctx context.Context, handler *process) error {
-	for deadline := time.Now().Add(readyLimit); time.Now().Before(deadline); {
+	return s.await(ctx, handler, "the consumer to come up", func() (bool, error) {
 		_, consumers, err := s.conn.Inspect(ctx, s.work().Name)
-		if err != nil || consumers > 0 {
-			return err
-		}
-		if over(handler.ended) {
-			return endedEarly(handler)
-		}
-		if !pause.For(ctx, readyPoll) {
-			return ctx.Err()
-		}
-	}
-	return errors.New("the consumer did not come up")
+		return consumers > 0, err
+	})
 }
 
 // sendAll sends n messages at random distances, the same in every round: with even ones a poll could fall into step.
@@ -159,7 +150,7 @@ func judge(sample *Sample, sent map[int]time.Time, done outcome, n int) error {
 	var took []float64
 	for number, at := range done.At {
 		if began, ok := sent[number]; ok && number > warmUp {
-			took = append(took, math.Max(0, float64(at-began.UnixNano())/float64(time.Millisecond)))
+			took = append(took, max(0, milliseconds(time.Unix(0, at).Sub(began))))
 		}
 	}
 	if len(done.At) != n || len(took) != n-warmUp {
@@ -170,6 +161,8 @@ func judge(sample *Sample, sent map[int]time.Time, done outcome, n int) error {
 	sample.P50, sample.P99 = &p50, &p99
 	return nil
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // percentile sorts values, which must not be empty.
 func percentile(values []float64, share float64) float64 {
@@ -245,23 +238,19 @@ func (s *stage) bindWork(ctx context.Context) error {
 	})
 }
 
-const leasedSQL = `SELECT count(*) = (SELECT %[1]s.outbox_shards()) FROM %[1]s.outbox_leases WHERE expires_at > now()`
+const leasedSQL pg.SQL = `SELECT count(*) = (SELECT @schema@.outbox_shards()) FROM @schema@.outbox_leases WHERE expires_at > now()`
 
 // awaitLeases waits for the relay to own all shards.
 func (s *stage) awaitLeases(ctx context.Context, schema string, p *process) error {
 	return s.await(ctx, p, "the relay to take its shards", func() (done bool, err error) {
-		err = s.pool.QueryRow(ctx, fmt.Sprintf(leasedSQL, schema)).Scan(&done)
+		err = s.pool.QueryRow(ctx, leasedSQL.In(schema)).Scan(&done)
 		return done, err
 	})
 }
 
 // awaitEmpty waits for the outbox to be empty.
 func (s *stage) awaitEmpty(ctx context.Context, schema string, p *process) error {
-	return s.await(ctx, p, "the outbox to be empty", func() (bool, error) {
-		var left bool
-		err := s.pool.QueryRow(ctx, anyLeft.In(schema)).Scan(&left)
-		return !left, err
-	})
+	return s.await(ctx, p, "the outbox to be empty", func() (bool, error) { return s.empty(ctx, schema) })
 }
 
 // await asks again and again, while a process lives.

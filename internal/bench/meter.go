@@ -171,19 +171,3 @@ func difference(after, before *float64) *float64 {
 	d := *after - *before
 	return &d
 }
-
-// peakMemory is the largest resident size of a process so far, in bytes; 0 when it is unknown. The rusage of a child will not
-// do: it begins with the size of the process that forked it.
-func peakMemory(pid int) int64 {
-	text, err := os.ReadFile(procFile(pid, "status"))
-	if err != nil {
-		return 0
-	}
-	_, rest, found := strings.Cut(string(text), "\nVmHWM:")
-	if !found {
-		return 0
-	}
-	var kib int64
-	_, _ = fmt.Sscanf(rest, "%d kB", &kib)
-	return kib << 10
-}

@@ -8,19 +8,17 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/child"
 )
 
 const (
 	stopLimit    = 30 * time.Second // for an orderly stop
 	memoryPeriod = 50 * time.Millisecond
-	stderrTail   = 4 << 10
 	maxLine      = 64 << 20 // of a process's outcome: latencies by message
 )
 
@@ -42,7 +40,7 @@ type process struct {
 	ended chan struct{} // closed when all is over
 	err   error         // of ended
 	peak  atomic.Int64
-	tail  *tail
+	tail  child.Tail // of what it says to stderr
 }
 
 // command is the surefoot binary with arguments, working for an arm in its schema.
@@ -50,25 +48,13 @@ func (s *stage) command(schema string, args ...string) program {
 	return program{name: "surefoot " + strings.Join(args, " "), path: s.o.Binary, args: args, env: s.environ(schema)}
 }
 
-// environ has the caller's variables but none that could configure a process otherwise.
+// environ has the caller's variables but none that could configure a process otherwise. Those of SUREFOOT_BENCH are for scripts/peers.
 func (s *stage) environ(schema string) []string {
-	foreign := []string{"SUREFOOT_", "DATABASE_URL=", "AMQP_URL=", "MANAGEMENT_URL=", "OTEL_"}
-	env := slices.DeleteFunc(slices.Clone(s.o.Environ), func(entry string) bool {
-		return slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
-	})
-	env = append(env,
-		"SUREFOOT_DATABASE_URL="+s.o.DatabaseURL, "SUREFOOT_AMQP_URL="+s.o.AMQPURL, "SUREFOOT_SCHEMA="+schema, "SUREFOOT_HTTP_LISTEN=127.0.0.1:0",
-		"SUREFOOT_RELAY_EXCHANGE="+s.exchange(), fmt.Sprintf("SUREFOOT_RELAY_CONNECTIONS=%d", s.o.Connections), "SUREFOOT_LOG_LEVEL=warn",
+	services := child.Services{
+		DatabaseURL: s.o.DatabaseURL, AMQPURL: s.o.AMQPURL, ManagementURL: s.o.ManagementURL, CAFile: s.o.CAFile, Schema: schema, Exchange: s.exchange(),
+	}
+	return services.Environ(s.o.Environ, fmt.Sprintf("SUREFOOT_RELAY_CONNECTIONS=%d", s.o.Connections), "SUREFOOT_LOG_LEVEL=warn",
 		"SUREFOOT_BENCH_SCHEMA="+schema, "SUREFOOT_BENCH_EXCHANGE="+s.exchange())
-	if s.o.ManagementURL != "" {
-		env = append(env, "SUREFOOT_MANAGEMENT_URL="+s.o.ManagementURL)
-	}
-	if s.o.CAFile != "" {
-		if file, err := filepath.Abs(s.o.CAFile); err == nil { // the process works elsewhere
-			env = append(env, "SUREFOOT_AMQP_CA_FILE="+file)
-		}
-	}
-	return env
 }
 
 // start runs a program until it ends, ctx ends, or stop.
@@ -77,8 +63,8 @@ func (s *stage) start(ctx context.Context, p program) (*process, error) {
 	cmd.Env, cmd.Dir = p.env, s.dir
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopLimit
-	run := &process{name: p.name, cmd: cmd, told: make(chan struct{}), ended: make(chan struct{}), tail: &tail{}}
-	cmd.Stderr = run.tail
+	run := &process{name: p.name, cmd: cmd, told: make(chan struct{}), ended: make(chan struct{})}
+	cmd.Stderr = &run.tail
 	if p.stdin != nil {
 		text, err := json.Marshal(p.stdin)
 		if err != nil {
@@ -111,7 +97,7 @@ func (p *process) follow(stdout io.Reader) {
 	close(over)
 	<-watched
 	if err != nil {
-		p.err = fmt.Errorf("%s: %w: %s", p.name, err, p.tail)
+		p.err = fmt.Errorf("%s: %w: %s", p.name, err, &p.tail)
 	}
 }
 
@@ -136,7 +122,7 @@ func (p *process) watch(over <-chan struct{}) {
 	ticker := time.NewTicker(memoryPeriod)
 	defer ticker.Stop()
 	for {
-		if size := peakMemory(p.cmd.Process.Pid); size > 0 {
+		if size := child.Peak.Of(p.cmd.Process.Pid); size > 0 {
 			p.peak.Store(size)
 		}
 		select {
@@ -183,7 +169,7 @@ func (p *process) wait(ctx context.Context) ([]byte, error) {
 		return nil, p.err
 	}
 	if p.line == nil {
-		return nil, fmt.Errorf("%s printed nothing: %s", p.name, p.tail)
+		return nil, fmt.Errorf("%s printed nothing: %s", p.name, &p.tail)
 	}
 	return p.line, nil
 }
@@ -224,28 +210,4 @@ func (s *stage) run(ctx context.Context, p program) error {
 	}
 	<-run.ended
 	return errors.Join(run.err, ctx.Err())
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if n := len(t.text); n > stderrTail {
-		t.text = append(t.text[:0], t.text[n-stderrTail:]...)
-	}
-	return len(p), nil
-}
-
-// String is the text.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.text))
 }

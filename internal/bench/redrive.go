@@ -67,8 +67,7 @@ func (s *stage) moveOnce(ctx context.Context, mover program, round, back int) (S
 		return sample, err
 	}
 	sample.Rows, sample.Seconds, sample.Rate = seen.rows(), seen.seconds(), seen.rate()
-	sample.CPU, sample.Memory = perRow(p.cpu(), s.o.Rows), p.memory()
-	sample.Postgres, sample.Broker = perRow(seen.used.postgres, s.o.Rows), perRow(seen.used.broker, s.o.Rows)
+	sample.spent(p, seen.used, s.o.Rows)
 	return sample, s.accountMove(ctx, from, to, back)
 }
 

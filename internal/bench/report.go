@@ -224,6 +224,12 @@ func P50(s Sample) *float64 { return s.P50 }
 // P99 is the latency that one in a hundred exceeds.
 func P99(s Sample) *float64 { return s.P99 }
 
+// spent enters what a process that has ended, and the services meanwhile, have used for rows.
+func (s *Sample) spent(p *process, used reading, rows int) {
+	s.CPU, s.Memory = perRow(p.cpu(), rows), p.memory()
+	s.Postgres, s.Broker = perRow(used.postgres, rows), perRow(used.broker, rows)
+}
+
 // perRow turns a total of microseconds into that of one row, nil when it is unknown.
 func perRow(us *float64, rows int) *float64 {
 	if us == nil || rows == 0 {

@@ -102,8 +102,8 @@ func (s *stage) steadyOnce(ctx context.Context, r *Report, round int) (err error
 	if err := p.stop(); err != nil {
 		return err
 	}
-	sample := Sample{Round: round, Rows: n, Seconds: offered.Seconds(), Rate: float64(n) / offered.Seconds(), CPU: perRow(p.cpu(), n), Memory: p.memory()}
-	sample.Postgres, sample.Broker = perRow(used.postgres, n), perRow(used.broker, n)
+	sample := Sample{Round: round, Rows: n, Seconds: offered.Seconds(), Rate: float64(n) / offered.Seconds()}
+	sample.spent(p, used, n)
 	s.addLoad(r, l, sample, float64(wal-walBefore)/float64(n))
 	return nil
 }
@@ -183,8 +183,6 @@ func (l *load) committed(n int, at time.Time) {
 	}
 	l.at[n] = at
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // offerLoad commits n rows at the rate, and looks at backlog and sizes meanwhile.
 func (s *stage) offerLoad(ctx context.Context, l *load, schema string, n int) error {

@@ -55,16 +55,19 @@ func (s *stage) ours() system {
 		program: func(schema string, _ int) program {
 			return s.command(schema, "relay", "run")
 		},
-		settled: func(ctx context.Context, schema string) (bool, error) {
-			var left bool
-			err := s.pool.QueryRow(ctx, anyLeft.In(schema)).Scan(&left)
-			return !left, err
-		},
+		settled: s.empty,
 		left: func(ctx context.Context, schema string) (n int, err error) {
 			err = s.pool.QueryRow(ctx, countLeft.In(schema)).Scan(&n)
 			return n, err
 		},
 	}
+}
+
+// empty says whether no row waits in the outbox.
+func (s *stage) empty(ctx context.Context, schema string) (bool, error) {
+	var left bool
+	err := s.pool.QueryRow(ctx, anyLeft.In(schema)).Scan(&left)
+	return !left, err
 }
 
 // fillOutbox writes rows as Enqueue would, and leaves the table as autovacuum would a minute later.
@@ -93,10 +96,10 @@ func payload(size int) []byte {
 
 // bare publishes from memory.
 func (s *stage) bare() system {
-	nothing := func(context.Context, string) error { return nil }
 	return system{
-		name: "bare publisher", prepare: nothing,
-		fill: func(context.Context, string, int, int) error { return nil },
+		name:    "bare publisher",
+		prepare: func(context.Context, string) error { return nil },
+		fill:    func(context.Context, string, int, int) error { return nil },
 		program: func(schema string, rows int) program {
 			return s.arm(schema, armPublish, publishTask{
 				Exchange: s.exchange(), Rows: rows, Bytes: s.o.Bytes, Keys: s.o.Keys, Connections: s.o.Connections, For: s.o.Window,

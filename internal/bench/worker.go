@@ -105,8 +105,7 @@ func (s *stage) postOnce(ctx context.Context, p posting, round int) (Sample, err
 	}
 	used := s.meter.read().since(before)
 	sample := Sample{Round: round, Rows: s.o.Rows, Seconds: took.Seconds(), Rate: float64(s.o.Rows) / took.Seconds()}
-	sample.CPU, sample.Memory = perRow(process.cpu(), s.o.Rows), process.memory()
-	sample.Postgres, sample.Broker = perRow(used.postgres, s.o.Rows), perRow(used.broker, s.o.Rows)
+	sample.spent(process, used, s.o.Rows)
 	return sample, s.accountPosts(ctx, p, schema, box)
 }
 

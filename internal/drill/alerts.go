@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/surefoot-mq/surefoot/deploy/prometheus"
+	"github.com/surefoot-mq/surefoot/internal/child"
 )
 
 // promtool evaluates rules; the drill of the game day needs it.
@@ -52,12 +53,14 @@ func (s *stage) fires(ctx context.Context, r *recording, a GameDayAlert) (bool, 
 	}
 	cmd := exec.CommandContext(ctx, promtool, "test", "rules", "test.yml")
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
-	out, err := cmd.CombinedOutput()
-	if _, ended := errors.AsType[*exec.ExitError](err); ended && nothing.Match(out) {
+	out := &child.Tail{}
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	if _, ended := errors.AsType[*exec.ExitError](err); ended && nothing.MatchString(out.String()) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("promtool: %w: %s", err, tailOf(out))
+		return false, fmt.Errorf("promtool: %w: %s", err, out)
 	}
 	return true, nil
 }

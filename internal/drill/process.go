@@ -5,15 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/child"
 )
 
 // process is a running program surefoot. It ends with the arm at the latest.
@@ -22,26 +23,15 @@ type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 	err   error // of ended
-	out   *tail
+	out   *child.Tail
 }
 
-// environ has the caller's variables but none that could configure a process otherwise.
-func (s *stage) environ(amqpURL string, extra ...string) []string {
-	foreign := []string{"SUREFOOT_", "DATABASE_URL", "AMQP_URL", "MANAGEMENT_URL", "OTEL_"}
-	env := slices.DeleteFunc(slices.Clone(s.o.Environ), func(entry string) bool {
-		return slices.ContainsFunc(foreign, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
-	})
-	env = append(env, "SUREFOOT_DATABASE_URL="+s.o.DatabaseURL, "SUREFOOT_AMQP_URL="+amqpURL, "SUREFOOT_SCHEMA="+s.schema,
-		"SUREFOOT_HTTP_LISTEN=127.0.0.1:0", "SUREFOOT_LOG_FORMAT=json", "SUREFOOT_RELAY_EXCHANGE="+exchange)
-	if s.o.ManagementURL != "" {
-		env = append(env, "SUREFOOT_MANAGEMENT_URL="+s.o.ManagementURL)
+// environ is that of a process of the arm, with the caller's variables but none that could configure it otherwise.
+func (s *stage) environ(amqpURL string, more ...string) []string {
+	services := child.Services{
+		DatabaseURL: s.o.DatabaseURL, AMQPURL: amqpURL, ManagementURL: s.o.ManagementURL, CAFile: s.o.CAFile, Schema: s.schema, Exchange: exchange,
 	}
-	if s.o.CAFile != "" {
-		if file, err := filepath.Abs(s.o.CAFile); err == nil { // the process works elsewhere
-			env = append(env, "SUREFOOT_AMQP_CA_FILE="+file)
-		}
-	}
-	return append(env, extra...)
+	return services.Environ(s.o.Environ, append([]string{"SUREFOOT_LOG_FORMAT=json"}, more...)...)
 }
 
 // launch is how a process is started.
@@ -62,8 +52,9 @@ func (s *stage) start(ctx context.Context, l launch) (*process, error) {
 		l.dir = dir
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.o.Binary, l.args...)
-	p := &process{name: "surefoot " + strings.Join(l.args, " "), cmd: cmd, ended: make(chan struct{}), out: &tail{logs: s.logs}}
-	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = l.env, l.dir, p.out, p.out, 2*time.Second
+	p := &process{name: "surefoot " + strings.Join(l.args, " "), cmd: cmd, ended: make(chan struct{}), out: &child.Tail{}}
+	said := io.MultiWriter(p.out, &lines{logs: s.logs})
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = l.env, l.dir, said, said, 2*time.Second
 	if l.stdin != nil {
 		text, err := json.Marshal(l.stdin)
 		if err != nil {
@@ -148,44 +139,11 @@ func (p *process) stopped() bool {
 	return strings.HasPrefix(after, "T")
 }
 
-// tail keeps the end of what a process writes, and its log lines.
-type tail struct {
-	logs *logBook
-
-	mu   sync.Mutex
-	text []byte
-	rest []byte // of a line that has not ended
-}
-
-// most of a process's output that is kept.
-const mostOutput = 16 << 10
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if n := len(t.text); n > mostOutput {
-		t.text = append(t.text[:0], t.text[n-mostOutput:]...)
+// freePort is one that nobody listens on, for a moment.
+func freePort(ctx context.Context) (string, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
 	}
-	t.rest = append(t.rest, p...)
-	for {
-		line, rest, whole := strings.Cut(string(t.rest), "\n")
-		if !whole {
-			break
-		}
-		_, _ = t.logs.Write([]byte(line)) // never fails
-		t.rest = []byte(rest)
-	}
-	if len(t.rest) > mostOutput {
-		t.rest = nil
-	}
-	return len(p), nil
-}
-
-// String is the end of the output.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.text))
+	return listener.Addr().String(), listener.Close()
 }

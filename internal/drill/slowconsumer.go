@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/internal/child"
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/rabbit"
-	"github.com/surefoot-mq/surefoot/message"
 )
 
 func slowConsumer() Drill {
@@ -186,34 +184,11 @@ func (s *stage) fill(ctx context.Context, conn *rabbit.Conn, queue string) error
 	return publishInto(ctx, conn, queue, s.set.Int("messages"), body)
 }
 
-// publishInto publishes n messages straight into a queue, confirmed.
-func publishInto(ctx context.Context, conn *rabbit.Conn, queue string, n int, body []byte) error {
-	publisher, err := conn.Publisher(ctx, rabbit.PublisherOptions{})
-	if err != nil {
-		return err
-	}
-	return errors.Join(together(8, func(lane int) error {
-		for i := lane; i < n; i += 8 {
-			letter := amqp.Publishing{MessageId: message.NewID(), Type: "drill.job", DeliveryMode: 2, ContentType: "application/json", Body: body}
-			if err := publisher.PublishConfirmed(ctx, "", queue, letter); err != nil {
-				return err
-			}
-		}
-		return nil
-	}), publisher.Close(ctx))
-}
-
 // residentMiB is the memory of a process.
 func residentMiB(pid int) (int, error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, fmt.Errorf("read memory: %w", err)
+	size := child.Resident.Of(pid)
+	if size == 0 {
+		return 0, errors.New("the process has no memory any more")
 	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.Atoi(strings.Fields(rest)[0])
-			return kib >> 10, err
-		}
-	}
-	return 0, errors.New("the process has no memory any more")
+	return int(size >> 20), nil
 }

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/surefoot-mq/surefoot/internal/child"
 )
 
 // Stack is the local stack that scripts/stack keeps.
@@ -44,14 +46,10 @@ func (s Stack) call(ctx context.Context, environ []string, args ...string) error
 	cmd := exec.CommandContext(ctx, s.Script, args...)
 	cmd.Env = append(append([]string{}, environ...), "SUREFOOT_STACK_DIR="+s.Dir)
 	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("scripts/stack %s: %w: %s", strings.Join(args, " "), err, tailOf(out))
+	out := &child.Tail{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("scripts/stack %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
-}
-
-func tailOf(text []byte) string {
-	const most = 2 << 10
-	return strings.TrimSpace(string(text[max(0, len(text)-most):]))
 }

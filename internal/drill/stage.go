@@ -1,15 +1,10 @@
 package drill
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -184,21 +179,20 @@ func (s *stage) broker(ctx context.Context) (string, error) {
 	if s.url != "" {
 		return s.url, nil
 	}
-	u, err := url.Parse(s.o.AMQPURL)
+	amqpURL, management, err := s.run.vhost(s.vhost)
 	if err != nil {
-		return "", errors.New("the AMQP URL cannot be parsed (not shown, for it may hold a password)")
+		return "", err
 	}
 	s.onClose(func(ctx context.Context) error {
 		if s.unsettled {
 			pause.For(ctx, unsettledTime)
 		}
-		return s.run.management.deleteVhost(ctx, s.vhost)
+		return management.DeleteVhost(ctx)
 	})
-	if err := s.run.management.createVhost(ctx, s.vhost); err != nil {
-		return "", err
+	if err := management.CreateVhost(ctx); err != nil {
+		return "", fmt.Errorf("a drill needs a vhost of its own: %w", err)
 	}
-	u.Path, u.RawPath = "/"+s.vhost, ""
-	s.url = u.String()
+	s.url = amqpURL
 	return s.url, nil
 }
 
@@ -239,69 +233,6 @@ func (s *stage) dial(ctx context.Context) (*rabbit.Conn, error) {
 	return conn, nil
 }
 
-// serve answers HTTP on a free port of this machine until the arm ends, and returns its URL. Requests in hand are cut off then.
-func (s *stage) serve(ctx context.Context, h http.Handler) (string, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("listen: %w", err)
-	}
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var inHand sync.WaitGroup
-	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		inHand.Add(1)
-		defer inHand.Done()
-		h.ServeHTTP(w, r)
-	})
-	server := &http.Server{Handler: counted, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return base }}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(listener) // ends with Close; before, every request would fail and the figures show it
-	}()
-	s.onClose(func(context.Context) error {
-		_ = server.Close()
-		<-served
-		cancel()
-		inHand.Wait()
-		return nil
-	})
-	return "http://" + listener.Addr().String(), nil
-}
-
-var errStranger = errors.New("a drill must not send anything to other machines")
-
-// transport makes requests to this machine only, and counts those that wanted elsewhere.
-func (s *stage) transport() *http.Transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
-	t := &http.Transport{
-		MaxIdleConnsPerHost: 100, IdleConnTimeout: time.Minute,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			host, _, err := net.SplitHostPort(address)
-			if err != nil || !net.ParseIP(host).IsLoopback() {
-				s.strangers.Add(1)
-				return nil, errStranger
-			}
-			return dialer.DialContext(ctx, network, address)
-		},
-	}
-	s.onClose(func(context.Context) error { t.CloseIdleConnections(); return nil })
-	return t
-}
-
-// contained notes what every drill of containment shows. Real charges are calls that tried to leave this machine, and what
-// a simulated provider charged that no payment of the arm asked for.
-func (s *stage) contained(maxConcurrency, shed, leaks, overcharged int) {
-	s.observe("max_concurrency", maxConcurrency)
-	s.observe("shed_count", shed)
-	s.observe("active_reservation_leaks", leaks)
-	s.observe("real_charges", int(s.strangers.Load())+overcharged)
-}
-
-// containment are the checks of it that are the same everywhere.
-func containment(arm string) []Check {
-	return expect(arm, "active_reservation_leaks", 0, "real_charges", 0)
-}
-
 // eventually asks until done says yes, or the time is over, which is an error that names what.
 func eventually(ctx context.Context, limit time.Duration, what string, done func(ctx context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -323,48 +254,4 @@ func eventually(ctx context.Context, limit time.Duration, what string, done func
 		case <-tick.C:
 		}
 	}
-}
-
-// logBook keeps log lines. Safe for concurrent use.
-type logBook struct {
-	mu    sync.Mutex
-	lines []map[string]any
-}
-
-// maxLines bounds a logBook; what comes later is not kept.
-const maxLines = 20_000
-
-// Write implements io.Writer for lines of JSON.
-func (b *logBook) Write(line []byte) (int, error) {
-	var fields map[string]any
-	if json.Unmarshal(bytes.TrimSpace(line), &fields) == nil {
-		b.mu.Lock()
-		if len(b.lines) < maxLines {
-			b.lines = append(b.lines, fields)
-		}
-		b.mu.Unlock()
-	}
-	return len(line), nil
-}
-
-// find returns the lines with a message.
-func (b *logBook) find(message string) (found []map[string]any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, line := range b.lines {
-		if line["message"] == message {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
-// count counts the lines with a message whose field has a value.
-func (b *logBook) count(message, field string, value any) (n int) {
-	for _, line := range b.find(message) {
-		if line[field] == value {
-			n++
-		}
-	}
-	return n
 }
