@@ -3,12 +3,9 @@ package drill
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -88,75 +85,6 @@ func publishedBare(ctx context.Context, s *stage) error {
 	s.observe("committed", sent)
 	s.observe("lost", sent-there)
 	return err
-}
-
-// probes ask a process how it is, over and over.
-type probes struct {
-	mu    sync.Mutex
-	live  map[int]int // answers by status; 0 is none
-	ready int         // the last status
-	worst int         // the highest status of readiness
-	why   string      // with that
-}
-
-// freePort is one that nobody listens on, for a moment.
-func freePort(ctx context.Context) (string, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
-}
-
-// probe asks until the arm ends.
-func (s *stage) probe(ctx context.Context, address string) *probes {
-	p := &probes{live: map[int]int{}}
-	client := &http.Client{Transport: s.transport(), Timeout: 2 * time.Second}
-	get := func(path string) (int, string) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
-		if err != nil {
-			return 0, ""
-		}
-		response, err := client.Do(r)
-		if err != nil {
-			return 0, ""
-		}
-		defer func() { _ = response.Body.Close() }()
-		text, _ := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-		return response.StatusCode, string(text)
-	}
-	s.background(ctx, func(ctx context.Context) error {
-		for pause.For(ctx, 100*time.Millisecond) {
-			live, _ := get("/livez")
-			status, reason := get("/readyz")
-			p.note(ctx, live, status, reason)
-		}
-		return nil
-	})
-	return p
-}
-
-// note writes answers down, but not those that the end of the arm has interrupted.
-func (p *probes) note(ctx context.Context, live, status int, reason string) {
-	if ctx.Err() != nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.live[live]++
-	p.ready = status
-	if status > p.worst {
-		p.worst, p.why = status, reason
-	}
-}
-
-func (p *probes) last() int { p.mu.Lock(); defer p.mu.Unlock(); return p.ready }
-
-// begin forgets what was before.
-func (p *probes) begin() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.live, p.worst, p.why = map[int]int{}, 0, ""
 }
 
 // outage stops the broker of the local stack under load and starts it again.

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/surefoot-mq/surefoot/resilience"
 	"github.com/surefoot-mq/surefoot/resilience/httpclient"
@@ -90,4 +94,53 @@ func readJSON(r *http.Request, into any) error {
 		return fmt.Errorf("read request: %w", err)
 	}
 	return nil
+}
+
+// serve answers HTTP on a free port of this machine until the arm ends, and returns its URL. Requests in hand are cut off then.
+func (s *stage) serve(ctx context.Context, h http.Handler) (string, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("listen: %w", err)
+	}
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var inHand sync.WaitGroup
+	counted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inHand.Add(1)
+		defer inHand.Done()
+		h.ServeHTTP(w, r)
+	})
+	server := &http.Server{Handler: counted, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return base }}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // ends with Close; before, every request would fail and the figures show it
+	}()
+	s.onClose(func(context.Context) error {
+		_ = server.Close()
+		<-served
+		cancel()
+		inHand.Wait()
+		return nil
+	})
+	return "http://" + listener.Addr().String(), nil
+}
+
+var errStranger = errors.New("a drill must not send anything to other machines")
+
+// transport makes requests to this machine only, and counts those that wanted elsewhere.
+func (s *stage) transport() *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	t := &http.Transport{
+		MaxIdleConnsPerHost: 100, IdleConnTimeout: time.Minute,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil || !net.ParseIP(host).IsLoopback() {
+				s.strangers.Add(1)
+				return nil, errStranger
+			}
+			return dialer.DialContext(ctx, network, address)
+		},
+	}
+	s.onClose(func(context.Context) error { t.CloseIdleConnections(); return nil })
+	return t
 }

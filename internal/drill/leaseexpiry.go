@@ -7,11 +7,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/surefoot-mq/surefoot/internal/pause"
 	"github.com/surefoot-mq/surefoot/internal/pg"
-	"github.com/surefoot-mq/surefoot/message"
 )
 
 func leaseExpiry() Drill {
@@ -70,23 +67,12 @@ func claimForever(ctx context.Context, s *stage) error {
 }
 
 const (
-	effectsTable pg.SQL = `CREATE TABLE @schema@.drill_effects (message_id text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`
-	effectsAdd   pg.SQL = `INSERT INTO @schema@.drill_effects (message_id) VALUES ($1)`
-	effectsCount pg.SQL = `SELECT count(*) FROM @schema@.drill_effects`
-	effectsTwice pg.SQL = `SELECT count(*) - count(DISTINCT message_id) FROM @schema@.drill_effects`
-
 	leasesRows  pg.SQL = `SELECT count(*) FROM @schema@.outbox o JOIN @schema@.outbox_leases l ON l.shard = o.shard WHERE l.owner IS NOT NULL`
 	leasesTaken pg.SQL = `SELECT count(*) FROM @schema@.outbox o JOIN @schema@.outbox_leases l ON l.shard = o.shard WHERE l.owner <> $1::uuid`
 	leasesOwner pg.SQL = `SELECT DISTINCT owner::text FROM @schema@.outbox_leases`
 	leasesEpoch pg.SQL = `SELECT sum(epoch) FROM @schema@.outbox_leases`
 	leasesLeft  pg.SQL = `SELECT min(expires_at) - clock_timestamp() FROM @schema@.outbox_leases`
 )
-
-// effect notes that a message was handled.
-func (s *stage) effect(ctx context.Context, tx pgx.Tx, m message.Message) error {
-	_, err := tx.Exec(ctx, effectsAdd.In(s.schema), m.ID)
-	return err
-}
 
 // leases stops the owner's process after a confirm, and the next one's when it has taken over. What the former owner completes then, late, would
 // delete rows that are the next one's.
@@ -109,7 +95,12 @@ func leases(ctx context.Context, s *stage) error {
 	if _, err := s.consume(ctx, queue, s.effect, nil); err != nil {
 		return err
 	}
-	former, err := s.stoppingRelay(ctx, s.set.Duration("lease"))
+	broker, err := url.Parse(s.url)
+	if err != nil {
+		return err
+	}
+	broker.RawQuery = "heartbeat=1" // the broker drops a silent connection after two, and with it the fence of its owner
+	former, err := s.stoppingRelay(ctx, broker.String(), s.set.Duration("lease"))
 	if err != nil {
 		return err
 	}
@@ -134,14 +125,8 @@ func leases(ctx context.Context, s *stage) error {
 }
 
 // stoppingRelay is a relay's process that stops when it gets its first confirm.
-func (s *stage) stoppingRelay(ctx context.Context, lease time.Duration) (*process, error) {
-	broker, err := url.Parse(s.url)
-	if err != nil {
-		return nil, err
-	}
-	broker.RawQuery = "heartbeat=1" // the broker drops a silent connection after two
-	return s.start(ctx, launch{args: []string{"relay", "run"}, env: s.environ(broker.String(),
-		"SUREFOOT_FAULT=relay.after-confirm:stop", "SUREFOOT_RELAY_LEASE="+lease.String())})
+func (s *stage) stoppingRelay(ctx context.Context, broker string, lease time.Duration) (*process, error) {
+	return s.start(ctx, launch{args: []string{"relay", "run"}, env: s.environ(broker, "SUREFOOT_FAULT=relay.after-confirm:stop", "SUREFOOT_RELAY_LEASE="+lease.String())})
 }
 
 func awaitStop(ctx context.Context, p *process) error {
@@ -172,7 +157,7 @@ func (s *stage) takeOver(ctx context.Context, seen *witness) (*process, error) {
 		return nil, err
 	}
 	began := time.Now()
-	next, err := s.stoppingRelay(ctx, untilTheEnd)
+	next, err := s.stoppingRelay(ctx, s.url, untilTheEnd)
 	if err != nil {
 		return nil, err
 	}

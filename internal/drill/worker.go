@@ -35,15 +35,19 @@ type workerTask struct {
 }
 
 const (
-	startsTable pg.SQL = `CREATE TABLE @schema@.drill_starts (message_id text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`
-	startsAdd   pg.SQL = `INSERT INTO @schema@.drill_starts (message_id) VALUES ($1)`
-	mendedTable pg.SQL = `CREATE TABLE @schema@.drill_mended (at timestamptz NOT NULL DEFAULT clock_timestamp())`
-	mendedNow   pg.SQL = `INSERT INTO @schema@.drill_mended DEFAULT VALUES`
-	mendedYet   pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.drill_mended)`
-	sentTable   pg.SQL = `CREATE TABLE @schema@.drill_sent (message_id text PRIMARY KEY)`
-	sentAdd     pg.SQL = `INSERT INTO @schema@.drill_sent VALUES ($1)`
-	sentCount   pg.SQL = `SELECT count(*) FROM @schema@.drill_sent`
-	sentLost    pg.SQL = `SELECT count(*) FROM @schema@.drill_sent s WHERE NOT EXISTS (SELECT FROM @schema@.drill_effects e WHERE e.message_id = s.message_id)`
+	effectsTable pg.SQL = `CREATE TABLE @schema@.drill_effects (message_id text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`
+	effectsAdd   pg.SQL = `INSERT INTO @schema@.drill_effects (message_id) VALUES ($1)`
+	effectsCount pg.SQL = `SELECT count(*) FROM @schema@.drill_effects`
+	effectsTwice pg.SQL = `SELECT count(*) - count(DISTINCT message_id) FROM @schema@.drill_effects`
+	startsTable  pg.SQL = `CREATE TABLE @schema@.drill_starts (message_id text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`
+	startsAdd    pg.SQL = `INSERT INTO @schema@.drill_starts (message_id) VALUES ($1)`
+	mendedTable  pg.SQL = `CREATE TABLE @schema@.drill_mended (at timestamptz NOT NULL DEFAULT clock_timestamp())`
+	mendedNow    pg.SQL = `INSERT INTO @schema@.drill_mended DEFAULT VALUES`
+	mendedYet    pg.SQL = `SELECT EXISTS (SELECT FROM @schema@.drill_mended)`
+	sentTable    pg.SQL = `CREATE TABLE @schema@.drill_sent (message_id text PRIMARY KEY)`
+	sentAdd      pg.SQL = `INSERT INTO @schema@.drill_sent VALUES ($1)`
+	sentCount    pg.SQL = `SELECT count(*) FROM @schema@.drill_sent`
+	sentLost     pg.SQL = `SELECT count(*) FROM @schema@.drill_sent s WHERE NOT EXISTS (SELECT FROM @schema@.drill_effects e WHERE e.message_id = s.message_id)`
 )
 
 // workTables are what workers and their load need.
@@ -189,4 +193,10 @@ func acknowledgedFirst(subscription *rabbit.Subscription) <-chan *amqp.Delivery 
 		}
 	}()
 	return taken
+}
+
+// effect notes that a message was handled.
+func (s *stage) effect(ctx context.Context, tx pgx.Tx, m message.Message) error {
+	_, err := tx.Exec(ctx, effectsAdd.In(s.schema), m.ID)
+	return err
 }
