@@ -148,9 +148,10 @@ func (s *session) source() <-chan *amqp.Delivery {
 	return s.walker.deliveries
 }
 
-// goOn says whether more is wanted, when all is done that was.
+// goOn says whether more is wanted, when all is done that was. A prefetch larger than a wave would leave it open whether
+// acknowledgements of the last two waves were carried out.
 func (s *session) goOn(ctx context.Context) bool {
-	if s.cause != nil || s.rotate || s.more == nil || s.seen >= s.expected || ctx.Err() != nil {
+	if s.cause != nil || s.rotate || s.more == nil || s.seen >= s.expected || s.walker.prefetch > restWave || ctx.Err() != nil {
 		return false
 	}
 	more, err := s.more(ctx)

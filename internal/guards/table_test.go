@@ -198,6 +198,21 @@ var all = []guard{
 		pkg: "deadletter", test: "TestARunMovesAKeyInThePlansOrder",
 	},
 	{
+		name: "a wave gives up only on what a whole walk has not found", file: "deadletter/wave.go",
+		from: "!whole && !w.done()", to: "false",
+		pkg: "deadletter", test: "TestWavesFollowInAQueueThatIsNotAsItWasPlanned",
+	},
+	{
+		name: "the next wave begins when the last one is found", file: "deadletter/runwaves.go",
+		from: " || !o.chooser.wave.done() {", to: " {",
+		pkg: "deadletter", test: "TestACopySinceThePlanLeavesNoLetterBehind",
+	},
+	{
+		name: "who follows a dead driver looks at its last two waves", file: "deadletter/runwaves.go",
+		from: "$2 - $3::boolean::integer", to: "$2 - 0 * $3::boolean::integer",
+		pkg: "deadletter", test: "TestADriverThatFollowsLooksAtTheWaveBefore",
+	},
+	{
 		name: "what follows a message of its key that died again is held", file: "deadletter/runwaves.go",
 		from: "AND pending AND order_key = ANY($3)`", to: "AND pending AND order_key = ANY($3) AND false`",
 		pkg: "deadletter", test: "TestARunKeepsTheOrderOfKeys",
