@@ -2,13 +2,13 @@
 # PostgreSQL and RabbitMQ come from scripts/stack unless SUREFOOT_DATABASE_URL and SUREFOOT_AMQP_URL are set.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo drills test build lint fmt fuzz crash faults alerts check-deploy image vuln guards failover cluster soak test-brokers test-pgbouncer screenshots stack-down clean need-go
+.PHONY: help demo drills test build lint fmt fuzz crash faults alerts check-deploy image vuln guards failover cluster soak bench bench-quick test-brokers test-pgbouncer screenshots stack-down clean need-go
 
 ROUNDS ?= 20
 SOAK ?= 20m
 FUZZCOUNT ?= 50000
 LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
-SCRIPTS := scripts/stack scripts/broker scripts/pgbouncer scripts/cluster scripts/with-stack scripts/alerts scripts/browser scripts/need-go scripts/fuzz scripts/e2e scripts/bench scripts/image scripts/vuln .ci/run
+SCRIPTS := scripts/stack scripts/broker scripts/pgbouncer scripts/cluster scripts/with-stack scripts/alerts scripts/browser scripts/need-go scripts/fuzz scripts/e2e scripts/bench scripts/image scripts/vuln scripts/reprocess-dlq .ci/run
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' Makefile | while IFS='|' read -r target text; do printf '  make %-14s %s\n' "$$target" "$$text"; done
