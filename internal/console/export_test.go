@@ -116,3 +116,12 @@ func FilterText(filter string, patterns ...string) string {
 	}
 	return m.filterText([]byte(filter))
 }
+
+// MaskedHeader is the value of a header as it is shown under these masks.
+func MaskedHeader(name string, value any, patterns ...string) string {
+	m, err := newMasks(patterns)
+	if err != nil {
+		panic(err)
+	}
+	return m.header(name, value)
+}

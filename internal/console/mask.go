@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -84,14 +85,16 @@ func (m masks) header(name string, value any) string {
 	switch value := value.(type) {
 	case string:
 		return m.text(value)
-	case map[string]any, []any:
-		table, err := json.Marshal(value)
-		if err != nil {
-			return masked
-		}
-		return m.text(string(table))
+	case []byte:
+		return m.text(string(value))
+	case nil, bool, int8, uint8, int16, uint16, int32, uint32, int64, int, float32, float64, time.Time:
+		return fmt.Sprint(value)
 	}
-	return fmt.Sprint(value)
+	table, err := json.Marshal(value) // of a table, or a list
+	if err != nil {
+		return masked
+	}
+	return m.text(string(table))
 }
 
 // text is a text that has a name which is not masked, as it may be shown.
@@ -131,6 +134,10 @@ func (m masks) within(text string) bool {
 
 // gives takes one pair after the other: all at once they need many times the memory of a big text.
 func (m masks) gives(text string) bool {
+	return m.givesBy(pairs, text) || m.givesBy(namedBy, text)
+}
+
+func (m masks) givesBy(pairs *regexp.Regexp, text string) bool {
 	for m.names != nil {
 		at := pairs.FindStringSubmatchIndex(text)
 		if at == nil {
@@ -144,7 +151,19 @@ func (m masks) gives(text string) bool {
 	return false
 }
 
-// field says whether a condition, FIELD=VALUE, is on something masked: by which name, or because it leads into a list without one.
+// What holds a name, and what its value, where names are values themselves: in lists such as [{"name":"Authorization","value":"..."}]. As plainName
+// writes them.
+var (
+	nameKeys = regexp.MustCompile(`^(?:(?:header|field|param|parameter|attribute|property|variable|env)?(?:name|key)|[kn]|header|field|param|parameter|attribute|property|variable|label)$`)
+	textKeys = regexp.MustCompile(`^(?:(?:header|field|param|parameter|attribute|property|variable|env|string|raw)?values?|v|val|content|data|text)$`)
+	// namedBy is the same in a text.
+	namedBy = regexp.MustCompile(`(?i)(?:name|key|header|field|param|parameter|attribute|property|variable|label|\b[kn])[\s"'\\]*[:=][\s"'\\]*([\pL\pN_.$-]+)`)
+	// bareName is how a name looks in a list, where the next element is its value.
+	bareName = regexp.MustCompile(`^[\pL\pN_.$-]+$`)
+)
+
+// field says whether a condition, FIELD=VALUE, is on something masked: by which name, or because it leads into a list without one, or to what may be the
+// value of a name that is a value itself.
 func (m masks) field(condition string) (name string, isMasked bool) {
 	field, _, _ := strings.Cut(strings.TrimSpace(condition), "=")
 	names := strings.Split(strings.TrimSuffix(field, "!"), ".")
@@ -156,6 +175,10 @@ func (m masks) field(condition string) (name string, isMasked bool) {
 			return name, true
 		}
 	}
+	last := names[len(names)-1]
+	if _, err := strconv.Atoi(last); m.names != nil && (err == nil || textKeys.MatchString(plainName(last))) {
+		return last, true
+	}
 	return "", false
 }
 
@@ -163,7 +186,8 @@ func (m masks) field(condition string) (name string, isMasked bool) {
 type maskWriter struct {
 	masks masks
 	out   *bytes.Buffer
-	named bool // something has a name
+	named bool   // something has a name
+	said  string // the value that was written last, if it was a text
 }
 
 var errDeep = errors.New("too deep")
@@ -184,30 +208,17 @@ func (w *maskWriter) value(d *json.Decoder, named bool, depth int) error {
 	if err != nil {
 		return fmt.Errorf("read JSON: %w", err)
 	}
+	w.said = ""
 	switch token := token.(type) {
 	case json.Delim:
-		w.out.WriteString(token.String())
-		for first := true; d.More(); first = false {
-			if !first {
-				w.out.WriteByte(',')
-			}
-			if token == '[' {
-				err = w.value(d, named, depth+1)
-			} else {
-				err = w.member(d, depth+1)
-			}
-			if err != nil {
-				return err
-			}
+		if token == '[' {
+			return w.list(d, named, depth+1)
 		}
-		end, err := d.Token()
-		if err != nil {
-			return fmt.Errorf("read JSON: %w", err)
-		}
-		w.out.WriteString(end.(json.Delim).String()) //nolint:forcetypeassert // the document is valid
-		return nil
+		return w.object(d, depth+1)
 	case string:
-		return w.text(token, named, depth)
+		err := w.text(token, named, depth)
+		w.said = token
+		return err
 	}
 	if !named {
 		return w.json(masked)
@@ -215,24 +226,103 @@ func (w *maskWriter) value(d *json.Decoder, named bool, depth int) error {
 	return w.json(token)
 }
 
-func (w *maskWriter) member(d *json.Decoder, depth int) error {
-	token, err := d.Token()
+// list writes the rest of one, in which a masked name may be followed by its value.
+func (w *maskWriter) list(d *json.Decoder, named bool, depth int) error {
+	w.out.WriteByte('[')
+	after := false // a masked name
+	for first := true; d.More(); first = false {
+		if !first {
+			w.out.WriteByte(',')
+		}
+		var err error
+		if after {
+			err = w.hide(d)
+		} else {
+			err = w.value(d, named, depth)
+		}
+		if err != nil {
+			return err
+		}
+		after = !after && bareName.MatchString(w.said) && w.masks.name(w.said)
+	}
+	return w.end(d)
+}
+
+// object writes the rest of one. Which of its values has a masked name may be known only at its end.
+func (w *maskWriter) object(d *json.Decoder, depth int) error {
+	w.out.WriteByte('{')
+	var texts [][2]int // where values of a name that is a value are
+	hidden := false
+	for first := true; d.More(); first = false {
+		if !first {
+			w.out.WriteByte(',')
+		}
+		name, from, err := w.member(d, depth)
+		if err != nil {
+			return err
+		}
+		name = plainName(name)
+		hidden = hidden || nameKeys.MatchString(name) && w.masks.name(w.said)
+		if textKeys.MatchString(name) {
+			texts = append(texts, [2]int{from, w.out.Len()})
+		}
+	}
+	if hidden {
+		w.cover(texts)
+	}
+	return w.end(d)
+}
+
+// cover masks what was written there.
+func (w *maskWriter) cover(texts [][2]int) {
+	whole := bytes.Clone(w.out.Bytes())
+	at := 0
+	w.out.Reset()
+	for _, text := range texts {
+		w.out.Write(whole[at:text[0]])
+		_ = w.json(masked) // a text
+		at = text[1]
+	}
+	w.out.Write(whole[at:])
+}
+
+// end writes the end of a list or an object.
+func (w *maskWriter) end(d *json.Decoder) error {
+	end, err := d.Token()
 	if err != nil {
 		return fmt.Errorf("read JSON: %w", err)
 	}
-	name, _ := token.(string)
+	w.out.WriteString(end.(json.Delim).String()) //nolint:forcetypeassert // the document is valid
+	w.said = ""
+	return nil
+}
+
+// member writes one, and returns its name and where its value begins.
+func (w *maskWriter) member(d *json.Decoder, depth int) (name string, from int, err error) {
+	token, err := d.Token()
+	if err != nil {
+		return "", 0, fmt.Errorf("read JSON: %w", err)
+	}
+	name, _ = token.(string)
 	w.named = true
 	if err := w.json(name); err != nil {
-		return err
+		return "", 0, err
 	}
 	w.out.WriteByte(':')
-	if !w.masks.name(name) {
-		return w.value(d, true, depth)
+	from = w.out.Len()
+	if w.masks.name(name) {
+		return name, from, w.hide(d)
 	}
+	return name, from, w.value(d, true, depth)
+}
+
+// hide writes a mask for the next value.
+func (w *maskWriter) hide(d *json.Decoder) error {
 	var skipped json.RawMessage
 	if err := d.Decode(&skipped); err != nil {
 		return fmt.Errorf("read JSON: %w", err)
 	}
+	w.said = ""
 	return w.json(masked)
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/surefoot-mq/surefoot/internal/console"
@@ -53,9 +54,40 @@ func TestValuesAreMaskedByTheirNames(t *testing.T) {
 	require.Equal(t, "type a, where [orderId=1 card.number=•••]", console.FilterText(`{"type":"a","where":["orderId=1","card.number=4111"]}`, patterns...))
 }
 
+// Names that are values themselves have theirs beside them, before or after.
+func TestNamesThatAreValuesAreMasked(t *testing.T) {
+	t.Parallel()
+	patterns := []string{"*password*", "authorization", "*card*"}
+	for body, want := range map[string]string{
+		`{"headers":[{"name":"Authorization","value":"Bearer x"},{"name":"Accept","value":"y"}]}`: `{"headers":[{"name":"Authorization","value":"•••"},{"name":"Accept","value":"y"}]}`,
+		`{"h":[{"Value":{"deep":["x"]},"Key":"AUTHORIZATION","on":true}]}`:                        `{"h":[{"Value":"•••","Key":"AUTHORIZATION","on":true}]}`,
+		`{"h":[{"k":"user-password","v":"x"},{"v":1,"k":"n"}]}`:                                   `{"h":[{"k":"user-password","v":"•••"},{"v":1,"k":"n"}]}`,
+		`{"f":[{"label":"Card number","header_name":"a","value":"x","values":["x"]}]}`:            `{"f":[{"label":"Card number","header_name":"a","value":"•••","values":"•••"}]}`,
+		`{"value":{"value":"a","name":"b"},"data":"x","name":"password"}`:                         `{"value":"•••","data":"•••","name":"password"}`,
+		`{"outer":{"value":{"value":"x","name":"card"},"name":"b"}}`:                              `{"outer":{"value":{"value":"•••","name":"card"},"name":"b"}}`,
+		`{"raw":["Host","a","Authorization","x","Password",["x"]]}`:                               `{"raw":["Host","a","Authorization","•••","Password","•••"]}`,
+		`{"pairs":[["authorization","x"],["b","c"]]}`:                                             `{"pairs":[["authorization","•••"],["b","c"]]}`,
+		`{"packed":"[{\"name\":\"card\",\"value\":7}]"}`:                                          `{"packed":"[{\"name\":\"card\",\"value\":\"•••\"}]"}`,
+		`{"xml":"<h name=\"Authorization\" value=\"x\"/>","form":"key=card&value=x"}`:             `{"xml":"•••","form":"•••"}`,
+		`{"name":"Card holder","price":3}`:                                                        `{"name":"Card holder","price":3}`,
+	} {
+		got, whole, err := console.Masked(body, patterns...)
+		require.NoError(t, err)
+		require.False(t, whole, body)
+		require.Equal(t, want, got)
+	}
+	list := []any{amqp.Table{"name": "Authorization", "value": "Bearer x"}, amqp.Table{"name": "a", "value": "b"}}
+	require.Equal(t, `[{"name":"Authorization","value":"•••"},{"name":"a","value":"b"}]`, console.MaskedHeader("http", list, patterns...))
+	require.Equal(t, `{"key":"card","value":"•••"}`, console.MaskedHeader("one", amqp.Table{"key": "card", "value": []byte("x")}, patterns...))
+	require.Equal(t, "•••", console.MaskedHeader("bytes", []byte("card=4111"), patterns...))
+	require.Equal(t, "7", console.MaskedHeader("number", int32(7), patterns...))
+	require.Equal(t, "where [h.0.value=••• a.value!=••• pairs.1=••• items.0.sku=A]", console.FilterText(`{"where":["h.0.value=x","a.value!=x","pairs.1=x","items.0.sku=A"]}`, patterns...))
+}
+
 // Whatever a body is, what has a masked name is not in what is shown, and that is JSON.
 func FuzzMask(f *testing.F) {
-	for _, seed := range []string{`{"a":1}`, `{"password":"hidden"}`, `[{"b":[{"Pass-Word":["hidden"]}]}]`, `{"p":"{\"password\":\"hidden\"}"}`, `"hidden"`} {
+	for _, seed := range []string{`{"a":1}`, `{"password":"hidden"}`, `[{"b":[{"Pass-Word":["hidden"]}]}]`, `{"p":"{\"password\":\"hidden\"}"}`, `"hidden"`,
+		`[{"name":"password","value":"hidden"}]`, `{"v":["hidden"],"k":"password"}`, `["password","hidden"]`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
