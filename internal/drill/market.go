@@ -38,15 +38,13 @@ type market struct {
 	parts       map[string]part // consumers by queue
 
 	// Over HTTP, once it is open.
-	desk                      *shop.Desk
-	clients                   *shop.Clients
-	api                       *shop.API
-	front                     string
-	inventoryAt, paymentsAt   *counter
-	catalogAt                 *counter
-	inventoryNet, paymentsNet *network
-	catalogNet                *network
-	inventoryURL              string
+	desk                   *shop.Desk
+	clients                *shop.Clients
+	front                  string
+	inventoryAt, catalogAt *counter
+	inventoryURL           string
+	// catalogNet is between the shop and its catalog.
+	catalogNet *network
 }
 
 // teas and tenants of the market.
@@ -245,7 +243,7 @@ func quickLimits() shop.Limits {
 	return l
 }
 
-// open serves the shop over HTTP, with networks that can fail in front of catalog, inventory and payments.
+// open serves the shop over HTTP, with a network that can fail in front of its catalog.
 func (m *market) open(ctx context.Context, limits shop.Limits) (err error) {
 	m.desk, err = m.shop.Desk(shop.DeskOptions{
 		Client: m.provider, Limits: &limits.Provider, Reconcile: payments.ReconcilerOptions{After: time.Nanosecond, Wait: time.Nanosecond, MaxWait: time.Nanosecond},
@@ -253,24 +251,24 @@ func (m *market) open(ctx context.Context, limits shop.Limits) (err error) {
 	if err != nil {
 		return err
 	}
-	behind := func(routes func(*http.ServeMux)) (*counter, *network, string, error) {
+	metered := func(routes func(*http.ServeMux)) (*counter, string, error) {
 		mux := http.NewServeMux()
 		routes(mux)
 		c := &counter{next: mux}
-		direct, err := m.serve(ctx, c)
-		if err != nil {
-			return nil, nil, "", err
-		}
-		n, url, err := m.network(direct)
-		return c, n, url, err
+		url, err := m.serve(ctx, c)
+		return c, url, err
 	}
 	var o shop.ClientsOptions
+	var catalog string
 	var faults [4]error
-	m.catalogAt, m.catalogNet, o.Catalog, faults[0] = behind(m.shop.Catalog.Routes)
-	m.inventoryAt, m.inventoryNet, o.Inventory, faults[1] = behind(m.shop.InventoryRoutes)
-	m.paymentsAt, m.paymentsNet, o.Payments, faults[2] = behind(m.desk.Routes)
-	_, _, o.Customers, faults[3] = behind(m.shop.Customers.Routes)
+	m.catalogAt, catalog, faults[0] = metered(m.shop.Catalog.Routes)
+	m.inventoryAt, o.Inventory, faults[1] = metered(m.shop.InventoryRoutes)
+	_, o.Payments, faults[2] = metered(m.desk.Routes)
+	_, o.Customers, faults[3] = metered(m.shop.Customers.Routes)
 	if err := errors.Join(faults[:]...); err != nil {
+		return err
+	}
+	if m.catalogNet, o.Catalog, err = m.network(catalog); err != nil {
 		return err
 	}
 	o.Limits, m.inventoryURL = &limits, o.Inventory
@@ -278,11 +276,12 @@ func (m *market) open(ctx context.Context, limits shop.Limits) (err error) {
 		return err
 	}
 	m.onClose(func(context.Context) error { m.clients.Close(); return nil })
-	if m.api, err = m.shop.API(shop.APIOptions{Clients: m.clients}); err != nil {
+	api, err := m.shop.API(shop.APIOptions{Clients: m.clients})
+	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
-	m.api.Routes(mux) //nolint:contextcheck // requests have their own
+	api.Routes(mux) //nolint:contextcheck // requests have their own
 	m.front, err = m.serve(ctx, mux)
 	return err
 }

@@ -101,21 +101,21 @@ func tenants(ctx context.Context, s *stage, limits resilience.Bulkhead) error {
 	var noisy, quiet, others, recovery tally
 	var running sync.WaitGroup
 	var failed [4]error
-	start := func(at int, t *tally, c func(i int) policy.Call) {
-		running.Go(func() { failed[at] = together(callsOf(s, at), func(i int) error { return d.call(ctx, t, c(i)) }) })
+	start := func(at int, t *tally, n int, c func(i int) policy.Call) {
+		running.Go(func() { failed[at] = together(n, func(i int) error { return d.call(ctx, t, c(i)) }) })
 	}
-	start(0, &noisy, func(int) policy.Call { return policy.Call{Tenant: "noisy"} })
+	start(0, &noisy, s.set.Int("noisy"), func(int) policy.Call { return policy.Call{Tenant: "noisy"} })
 	settled := eventually(ctx, 5*time.Second, "the noisy tenant to fill what it gets", func(context.Context) (bool, error) {
 		active, queued := p.Places()
 		return active+queued+noisy.gone() >= s.set.Int("noisy"), nil
 	})
-	start(1, &quiet, func(int) policy.Call { return policy.Call{Tenant: "quiet"} })
-	start(2, &others, func(i int) policy.Call { return policy.Call{Tenant: string(rune('a' + i%8))} })
+	start(1, &quiet, s.set.Int("quiet"), func(int) policy.Call { return policy.Call{Tenant: "quiet"} })
+	start(2, &others, s.set.Int("active"), func(i int) policy.Call { return policy.Call{Tenant: string(rune('a' + i%8))} })
 	full := eventually(ctx, 5*time.Second, "all places to be taken", func(context.Context) (bool, error) {
 		active, _ := p.Places()
 		return active >= s.set.Int("active")-limits.Reserve, nil
 	})
-	start(3, &recovery, func(int) policy.Call { return policy.Call{Tenant: "noisy", Recovery: true} })
+	start(3, &recovery, 1, func(int) policy.Call { return policy.Call{Tenant: "noisy", Recovery: true} })
 	running.Wait()
 	s.observe("noisy_at_once", noisy.highest())
 	s.observe("noisy_served", noisy.served)
@@ -134,9 +134,4 @@ func (t *tally) gone() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.refused + t.ended()
-}
-
-// callsOf is how many calls each group makes: noisy, quiet, others, recovery.
-func callsOf(s *stage, group int) int {
-	return []int{s.set.Int("noisy"), s.set.Int("quiet"), s.set.Int("active"), 1}[group]
 }
