@@ -23,7 +23,7 @@ func from(addr string) *http.Transport {
 // opens asks for the stream of an open page, which stays until the test ends if there is a place.
 func (s *stage) opens(way http.RoundTripper, who ...func(*http.Request)) answer {
 	s.Helper()
-	response, err := way.RoundTrip(s.request(http.MethodGet, "/live", nil, who...)) //nolint:bodyclose // it is, at the end
+	response, err := way.RoundTrip(s.request(http.MethodGet, "/live", nil, who...))
 	require.NoError(s, err)
 	s.Cleanup(func() { _ = response.Body.Close() })
 	if response.StatusCode == http.StatusOK {

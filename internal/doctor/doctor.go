@@ -83,6 +83,7 @@ func checks() []check {
 		{"dead-letter-paths", broker, (*visit).deadLetterPaths},
 		{"dlq-delivery-limit", broker | management, (*visit).dlqDeliveryLimit},
 		{"dlq-wear", database | tables | broker | management, (*visit).dlqWear},
+		{"certificates", 0, (*visit).certificates},
 		{"consumer-timeout", 0, (*visit).consumerTimeout},
 		{"retry-window", 0, (*visit).retryWindow},
 	}

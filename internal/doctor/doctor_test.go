@@ -599,3 +599,43 @@ reconcile:
 	}, about)
 	require.Len(t, found, 4)
 }
+
+// Own certificates are looked at whether the services are there or not.
+func TestCertificates(t *testing.T) {
+	t.Parallel()
+	authority := testkit.NewAuthority(t)
+	good, expired, early := authority.Issue(t, testkit.Certificate{}), authority.Issue(t, testkit.Certificate{Expired: true}), authority.Issue(t, testkit.Certificate{Early: true})
+	look := func(ahead time.Duration) map[string]doctor.Finding {
+		c := patient{yaml: oneQueue}.load(t)
+		c.AMQP.CertFile, c.AMQP.KeyFile = good.Cert, good.Key
+		c.Console.CertFile, c.Console.KeyFile = expired.Cert, expired.Key
+		c.HTTP.CertFile, c.HTTP.KeyFile = early.Cert, early.Key
+		c.Database.CertFile, c.Database.KeyFile = good.Cert, early.Key
+		all, err := doctor.Examine(t.Context(), doctor.Options{Config: c, Now: func() time.Time { return time.Now().Add(ahead) }})
+		require.NoError(t, err)
+		found := map[string]doctor.Finding{}
+		for _, f := range all {
+			if f.Check == "certificates" {
+				found[f.About] = f
+			}
+		}
+		return found
+	}
+	now := look(0)
+	require.Len(t, now, 4)
+	for about, want := range map[string]struct {
+		severity doctor.Severity
+		found    string
+	}{
+		"amqp.cert_file":     {doctor.OK, "is valid until "},
+		"console.cert_file":  {doctor.Critical, "has expired at "},
+		"http.cert_file":     {doctor.Critical, "is not valid before "},
+		"database.cert_file": {doctor.Critical, "private key does not match public key"},
+	} {
+		require.Equal(t, want.severity, now[about].Severity, about)
+		require.Contains(t, now[about].Found, want.found)
+	}
+	soon := look(20 * time.Hour)["amqp.cert_file"] // of its 48 there are 4 left
+	require.Equal(t, doctor.Warning, soon.Severity)
+	require.Regexp(t, "^expires at .*, in 4h0m0s$", soon.Found)
+}

@@ -16,3 +16,16 @@ func outOfTime(c *x509.Certificate, path string, now time.Time) error {
 	}
 	return nil
 }
+
+// Valid is from when until when the own certificate is. Its error is that of files that cannot be used.
+func (f Files) Valid() (from, until time.Time, err error) {
+	content, err := f.read()
+	if err != nil {
+		return from, until, err
+	}
+	pairs, err := content.certificates()
+	if err != nil || len(pairs) == 0 {
+		return from, until, err
+	}
+	return pairs[0].Leaf.NotBefore, pairs[0].Leaf.NotAfter, nil
+}
