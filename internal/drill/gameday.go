@@ -13,6 +13,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/deploy/prometheus"
 	"github.com/surefoot-mq/surefoot/internal/pause"
+	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/topology"
 )
 
@@ -36,6 +37,8 @@ func GameDay() []GameDayAlert {
 }
 
 const gameOwner = "drill"
+
+const gameFreeShards pg.SQL = `SELECT count(*) FROM @schema@.outbox_leases WHERE owner IS NULL`
 
 // Queues of the game day, by what becomes of their messages when it begins.
 const (
@@ -198,8 +201,17 @@ func gameQuiet(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	if _, err := g.process(ctx, "all", s.url, "run"); err != nil {
+	all, err := g.process(ctx, "all", s.url, "run")
+	if err != nil {
 		return err
+	}
+	// A second in which an event waits for its relay to begin would stand for five minutes.
+	err = eventually(ctx, 40*time.Second, "the relay to own all shards", func(ctx context.Context) (bool, error) {
+		free, err := s.count(ctx, gameFreeShards)
+		return free == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, all.out)
 	}
 	for _, queue := range []string{gameCatalog, gameStorm, gameDead} {
 		if err := g.publish(ctx, queue, 10); err != nil {

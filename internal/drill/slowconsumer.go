@@ -51,7 +51,8 @@ func actHoarder(ctx context.Context, o ActOptions) error {
 		return err
 	}
 	defer w.pool.Close()
-	conn, err := rabbit.Dial(ctx, rabbit.Options{URL: o.AMQPURL, TLS: o.TLS, Role: "drill-hoarder", Host: o.Host, Version: o.Version})
+	// It stands still while its queue is filled, for as long as a slow machine takes.
+	conn, err := rabbit.Dial(ctx, rabbit.Options{URL: o.AMQPURL, TLS: o.TLS, Role: "drill-hoarder", Host: o.Host, Version: o.Version, Heartbeat: time.Minute})
 	if err != nil {
 		return err
 	}
