@@ -113,29 +113,15 @@ func isDenied(err error) bool {
 	if strings.HasPrefix(state, "28") || state == pg.InsufficientPrivilege {
 		return true
 	}
-	refusal, ok := errors.AsType[*amqp.Error](err)
-	return ok && (refusal.Code == amqp.AccessRefused || refusal.Code == amqp.NotAllowed && strings.Contains(refusal.Reason, "refused for user"))
+	return rabbit.Code(err) == amqp.AccessRefused || rabbit.IsVhostDenied(err)
 }
 
+// isUnreachable recognises services that do not answer, and what is waited for like these: a database or a vhost that its server does not have, and
+// a server that does not agree about TLS.
 func isUnreachable(err error) bool {
 	class := resilience.Classify(err)
-	return class == resilience.ClassUnavailable || pg.IsUnavailable(err) || resilience.IsNetwork(err) || hintOf(err) != ""
-}
-
-// hintOf says what to do about a database that does not agree about TLS, and about a database or a vhost that its server does not have: whoever waits for
-// a service waits for these too. It is empty for every other error.
-func hintOf(err error) string {
-	refusal, ok := errors.AsType[*amqp.Error](err)
-	switch {
-	case pg.TLSAdvice(err) != "":
-		return pg.TLSAdvice(err)
-	case resilience.SQLStateOf(err) == pg.UndefinedDatabase:
-		return "create the database, or correct its name in SUREFOOT_DATABASE_URL"
-	case ok && refusal.Code == amqp.NotAllowed && strings.Contains(refusal.Reason, "vhost") && strings.Contains(refusal.Reason, "not found"),
-		errors.Is(err, rabbit.ErrNoVhost):
-		return "create the vhost (rabbitmqctl add_vhost NAME, and set_permissions for the user), or correct its name in SUREFOOT_AMQP_URL"
-	}
-	return ""
+	return class == resilience.ClassUnavailable || pg.IsUnavailable(err) || resilience.IsNetwork(err) ||
+		pg.TLSAdvice(err) != "" || resilience.SQLStateOf(err) == pg.UndefinedDatabase || rabbit.IsNoVhost(err)
 }
 
 // servicesFailure is the error of a command that plays on whatever services it is given, with the hint for one that does not answer.
@@ -151,18 +137,6 @@ func servicesFailure(err error, hint string) error {
 		return unreachable(err, hint)
 	}
 	return err
-}
-
-// credentialsHint says where a user or password stands that a server does not know. It is empty for every other error.
-func credentialsHint(err error) string {
-	refusal, ok := errors.AsType[*amqp.Error](err)
-	switch {
-	case strings.HasPrefix(resilience.SQLStateOf(err), "28"):
-		return "correct user and password in SUREFOOT_DATABASE_URL, or let the user in (pg_hba.conf)"
-	case ok && refusal.Code == amqp.AccessRefused && (refusal.Reason == amqp.ErrCredentials.Reason || strings.Contains(refusal.Reason, "Login was refused")):
-		return "correct user and password in SUREFOOT_AMQP_URL; rabbitmqctl change_password sets another"
-	}
-	return ""
 }
 
 // reported keeps err from being shown again, and its exit code.

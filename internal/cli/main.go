@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/surefoot-mq/surefoot/internal/fault"
+	"github.com/surefoot-mq/surefoot/internal/pg"
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/telemetry"
 )
 
@@ -19,8 +21,8 @@ func Main(ctx context.Context, args []string, env Env) int {
 		s.report(err, ExitUsage)
 		return ExitUsage
 	}
-	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
-	root.SetArgs(args)
+	root := newRoot(s)                        //nolint:contextcheck // commands take theirs from cobra
+	root.SetArgs(append([]string{}, args...)) // of nil cobra makes the arguments of the process
 	err := cmp.Or(root.ExecuteContext(ctx), s.misuse)
 	if err != nil && !s.started {
 		err = asUsage(err)
@@ -53,10 +55,7 @@ func (s *session) report(err error, code int) {
 		prefix += "interrupted: "
 	}
 	fmt.Fprintf(s.env.Stderr, "%s%s\n", prefix, EscapeBlock(err.Error(), maxErrorText))
-	hint := hintOf(err)
-	if hint == "" {
-		hint = credentialsHint(err)
-	}
+	hint := cmp.Or(pg.Advice(err), rabbit.Advice(err))
 	if hint == "" && code == ExitUnreachable {
 		hint = "start it, or correct its address; `surefoot doctor` says which service is out of reach"
 	}

@@ -150,14 +150,12 @@ func mendAbsence(p part, err error) string {
 	switch {
 	case errors.Is(err, errNoURL):
 		return fmt.Sprintf("set SUREFOOT_%s_URL", map[part]string{database: "DATABASE", broker: "AMQP", management: "AMQP"}[p])
-	case p == database && resilience.SQLStateOf(err) == pg.UndefinedDatabase:
-		return "create the database, or correct its name in SUREFOOT_DATABASE_URL"
-	case p == database && pg.TLSAdvice(err) != "":
-		return pg.TLSAdvice(err)
-	case p == database && refused(err):
-		return "correct user and password in SUREFOOT_DATABASE_URL, or let the user in (pg_hba.conf)"
-	case p == broker && refused(err), errors.Is(err, rabbit.ErrNoVhost):
-		return "correct user, password and vhost in SUREFOOT_AMQP_URL; or rabbitmqctl add_vhost, add_user, set_permissions"
+	case p == database && pg.Advice(err) != "":
+		return pg.Advice(err)
+	case rabbit.Advice(err) != "":
+		return rabbit.Advice(err)
+	case p == broker && refused(err):
+		return "give the user what is refused (rabbitmqctl set_permissions), or correct SUREFOOT_AMQP_URL"
 	case errors.Is(err, rabbit.ErrManagementDenied):
 		return "correct user and password, or give the user the tag that plan, verify and this need: rabbitmqctl set_user_tags USER monitoring"
 	case p == tables:
