@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -80,12 +79,4 @@ func (s *session) helpFunc(show func(*cobra.Command, []string)) func(*cobra.Comm
 		}
 		show(cmd, args)
 	}
-}
-
-// counted is a number of things in words: "1 message", "2 messages".
-func counted(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

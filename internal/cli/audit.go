@@ -31,7 +31,7 @@ func auditLs(s *session) *cobra.Command {
 		Use: "ls", Short: "List entries of the audit, the newest first", Args: cobra.NoArgs,
 		Long: "List entries of the audit, the newest first. An operation has entries of its own, for its start and its end, and one for\n" +
 			"each message; all of them share its id. Entries cannot be changed, and are kept for 400 days. See\n" +
-			"surefoot audit follow for a log sink.",
+			"`surefoot audit follow` for a log sink.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if operation != "" {
 				id, err := deadletter.OperationOf(operation)

@@ -128,7 +128,7 @@ func (s *session) completeGroups(ctx context.Context, cmd *cobra.Command) []stri
 func groupWords(groups []deadletter.FailureGroup, word func(deadletter.FailureGroup) string) []string {
 	words := make([]string, len(groups))
 	for i, g := range groups {
-		words[i] = word(g) + "\t" + Escape(fmt.Sprintf("%s: %d %s, %s: %s", g.Queue, g.Messages, orDash(g.Type), orDash(g.ErrorClass), exampleText(g)), maxCell)
+		words[i] = word(g) + "\t" + Escape(fmt.Sprintf("%s: %d %s, %s: %s", g.Queue, g.Messages, orDash(g.Type), orDash(g.ErrorClass), firstLine(g.ErrorMessage)), maxCell)
 	}
 	return words
 }

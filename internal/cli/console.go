@@ -27,7 +27,7 @@ func consoleCommand(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.console(cmd.Context(), listen) },
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "`host:port` to listen on; port 0 takes a free one (default console.listen, else "+console.DefaultListen+")")
-	cmd.AddCommand(hashPasswordCommand(s))
+	cmd.AddCommand(consoleHashPassword(s))
 	return cmd
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/access"
 )
 
-func hashPasswordCommand(s *session) *cobra.Command {
+func consoleHashPassword(s *session) *cobra.Command {
 	name, role := "", ""
 	cmd := &cobra.Command{
 		Use: "hash-password", Short: "Make a line for the users of the console, from a password on stdin", Args: cobra.NoArgs,

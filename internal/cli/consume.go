@@ -21,7 +21,7 @@ func consumeCommand(s *session) *cobra.Command {
 	}
 	return noun("consume", "Work on queues with programs, and pause the consumers of any queue", run,
 		pause.command("Have every consumer of a queue hold what it has and start nothing, across restarts"),
-		resume.command("End a pause"), consumeList(s))
+		resume.command("End a pause"), consumeLs(s))
 }
 
 // consumeChange is what pause and resume share.
@@ -38,7 +38,7 @@ func (c *consumeChange) command(short string) *cobra.Command {
 		Use: c.verb + " --queue Q", Short: short, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
-	cmd.Flags().StringVar(&c.queue, "queue", "", "the work queue (required)")
+	cmd.Flags().StringVar(&c.queue, "queue", "", "the work `queue` (required)")
 	cmd.Flags().StringVar(&c.text, "reason", "", "why, for the audit and for readiness")
 	c.session.changeFlags(cmd)
 	return cmd
@@ -81,9 +81,9 @@ func (c *consumeChange) run(ctx context.Context) error {
 func (c *consumeChange) check() error {
 	c.text = strings.TrimSpace(c.text)
 	switch {
-	case c.queue == "" || len(c.queue) > 255 || Escape(c.queue, 255) != c.queue:
+	case c.queue == "" || !plain(c.queue, 255):
 		return usageErrorf("see `surefoot consume ls`", "%s needs --queue, a name of 1 to 255 bytes of plain text", c.verb)
-	case len(c.text) > maxReason || Escape(c.text, maxReason) != c.text:
+	case !plain(c.text, maxReason):
 		return usageErrorf("", "--reason must be at most %d bytes of plain text", maxReason)
 	}
 	return nil

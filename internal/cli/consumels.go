@@ -20,7 +20,7 @@ type queueRow struct {
 	Consumers *int `json:"consumers,omitempty"`
 }
 
-func consumeList(s *session) *cobra.Command {
+func consumeLs(s *session) *cobra.Command {
 	queue := ""
 	cmd := &cobra.Command{
 		Use: "ls", Short: "List the queues that have had consumers: working, paused by whom and why, or without a consumer", Args: cobra.NoArgs,
@@ -39,7 +39,7 @@ func consumeList(s *session) *cobra.Command {
 			return render(s, consumerRows(s.queueRows(cmd.Context(), db, queues), queue))
 		},
 	}
-	cmd.Flags().StringVar(&queue, "queue", "", "only this queue")
+	cmd.Flags().StringVar(&queue, "queue", "", "only this work `queue`")
 	s.outputFlag(cmd)
 	return cmd
 }

@@ -60,7 +60,7 @@ func (c *chooseFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&c.where, "where", nil, "only messages whose JSON body has `FIELD=VALUE` (or FIELD!=VALUE), such as orderId=42 or items.0.sku=A-1; may be repeated, all must hold")
 	flags.StringArrayVar(&c.ids, "id", nil, "only this message `id`; may be repeated")
 	flags.StringVar(&c.since, "since", "", "only what failed last at this `time` or later: RFC 3339, or an age such as 2h; without a failure record the broker's time of death counts")
-	flags.DurationVar(&c.wait, "wait", 0, "how long to wait while somebody else works on the queue, such as 1m")
+	waitFlag(flags, &c.wait)
 }
 
 // chooses says whether any flag narrows the choice.
@@ -86,17 +86,11 @@ func (c *chooseFlags) filter(now time.Time) (deadletter.Filter, error) {
 	return f, err
 }
 
-// sinceTime reads --since: a time, or an age. Empty is the zero time.
+// sinceTime reads --since.
 func sinceTime(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
-		return now.Add(-age), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
+	at, err := deadletter.ParseSince(text, now)
 	if err != nil {
-		return at, usageErrorf("write 2026-01-31T08:00:00Z, or an age such as 90m", "--since is not a time")
+		return at, usageErrorf("", "--since: %w", err)
 	}
 	return at, nil
 }
@@ -174,11 +168,4 @@ func groupsText(r deadletter.Result) string {
 		texts[i] = fmt.Sprintf("%d %s (%s)", g.Count, orDash(g.Type), orDash(g.ErrorClass))
 	}
 	return strings.Join(texts, ", ")
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }

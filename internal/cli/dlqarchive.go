@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,9 +50,8 @@ func dlqRestore(s *session) *cobra.Command {
 					return s.confirm(ctx, question{Verb: "restore", Count: count, Thing: "message", Target: deadletter.DLQ(queue)})
 				}
 			}
-			told := s.progress("restored", 0)
-			last := 0
-			r.Progress = func(done int) { told.add(done - last); last = done }
+			told := s.progress("restored")
+			r.Progress = func(done int) { told.reach(done, 0) }
 			result, err := d.Restore(cmd.Context(), r)
 			told.end()
 			return s.returned(result, "restored", err)
@@ -159,9 +157,8 @@ func dlqImport(s *session) *cobra.Command {
 					return s.confirm(ctx, question{Verb: "import", Count: total, Target: counted(total, "message") + " into " + strings.Join(names, ", ")})
 				}
 			}
-			told := s.progress("imported", 0)
-			last := 0
-			r.Progress = func(done int) { told.add(done - last); last = done }
+			told := s.progress("imported")
+			r.Progress = func(done int) { told.reach(done, 0) }
 			result, err := d.Import(cmd.Context(), r)
 			told.end()
 			return s.returned(result, "imported", err)
@@ -186,12 +183,4 @@ func (s *session) spool() (func() (io.ReadCloser, error), error) {
 		return nil, usageErrorf("write it to a file first", "stdin has more than %d bytes", maxSpool)
 	}
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(all)), nil }, nil
-}
-
-// jsonText is a detail of the audit on one line.
-func jsonText(raw json.RawMessage) string {
-	if len(raw) == 0 || string(raw) == "null" {
-		return ""
-	}
-	return string(raw)
 }

@@ -65,9 +65,8 @@ func (s *session) discard(ctx context.Context, change *changeDLQ) error {
 			return s.confirm(ctx, question{Verb: "discard", Count: plan.Done, Thing: "message", Target: plan.DLQ})
 		}
 	}
-	told := s.progress("discarded", 0)
-	done := 0
-	c.Progress = func(p deadletter.Progress) { told.add(p.Done - done); done = p.Done }
+	told := s.progress("discarded")
+	c.Progress = func(p deadletter.Progress) { told.reach(p.Done, 0) }
 	result, err := d.Discard(ctx, deadletter.DiscardRequest{Common: c})
 	told.end()
 	if result.DLQ != "" && (err == nil || result.Done > 0) {

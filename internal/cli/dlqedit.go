@@ -30,7 +30,7 @@ func dlqEdit(s *session) *cobra.Command {
 	flags.StringArrayVar(&e.request.RemoveHeaders, "remove-header", nil, "remove the header of this `name`; may be repeated")
 	flags.StringVar(&e.request.Reason, "reason", "", "why, for the audit (required)")
 	flags.BoolVar(&e.request.AllowReprocess, "allow-reprocess", false, "also what was processed, or died before what the inbox remembers")
-	flags.DurationVar(&e.request.Wait, "wait", 0, "how long to wait while somebody else works on the queue, such as 1m")
+	waitFlag(flags, &e.request.Wait)
 	s.changeFlags(cmd)
 	s.outputFlag(cmd)
 	return cmd

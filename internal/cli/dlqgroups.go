@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
-	"github.com/surefoot-mq/surefoot/message"
 )
 
 func dlqGroups(s *session) *cobra.Command {
@@ -25,7 +24,7 @@ func dlqGroups(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return g.run(cmd.Context()) },
 	}
 	cmd.Flags().StringVar(&g.queue, "queue", "", "only this work `queue`, or its dead-letter queue")
-	boundFlag(cmd.Flags(), &g.limit, "limit", deadletter.MaxGroups, fmt.Sprintf("the most groups, from 1 to %d", deadletter.MaxGroups))
+	boundFlag(cmd.Flags(), &g.limit, "limit", deadletter.MaxGroups, "the most groups")
 	cmd.Flags().BoolVar(&g.scan, "scan", false, "first bring the index into line with the queue, or with all of the configuration, by a look that changes nothing")
 	cmd.Flags().DurationVar(&g.wait, "wait", 0, "with --scan how long to wait while somebody else works on a queue, such as 1m")
 	s.outputFlag(cmd)
@@ -72,7 +71,7 @@ func (g *groupLister) run(ctx context.Context) error {
 			{"LAST", func(f deadletter.FailureGroup) string { return stampText(f.LastDead) }},
 			{"LAST HOUR", func(f deadletter.FailureGroup) string { return fmt.Sprintf("%d (before %d)", f.LastHour, f.HourBefore) }},
 			{"VERSION", func(f deadletter.FailureGroup) string { return f.Version }},
-			{"ERROR", func(f deadletter.FailureGroup) string { return exampleText(f) }},
+			{"ERROR", func(f deadletter.FailureGroup) string { return firstLine(f.ErrorMessage) }},
 			{"NOTE", func(f deadletter.FailureGroup) string { return f.Note }},
 		},
 	})
@@ -126,17 +125,12 @@ func messagesText(f deadletter.FailureGroup) string {
 	return strconv.Itoa(f.Messages)
 }
 
-func exampleText(f deadletter.FailureGroup) string {
-	line, _, _ := strings.Cut(f.ErrorMessage, "\n")
-	return message.Clip(line, maxErrorCell)
-}
-
 func dlqNote(s *session) *cobra.Command {
 	remove := false
 	cmd := &cobra.Command{
 		Use: "note GROUP [TEXT]", Short: "Write on a group what is known of it, for whoever comes next", Args: cobra.RangeArgs(1, 2),
 		Long: "Write a note on a group of `surefoot dlq groups`: who works on it, the ticket, what to do. It stays with the cause,\n" +
-			"also when its messages have gone and come again. A new note replaces the one before it; all are in the audit.",
+			"also when its messages have gone and come again. A new note replaces the one before it; all are in the audit, and so it asks nothing.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			group, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil {
@@ -153,9 +147,6 @@ func dlqNote(s *session) *cobra.Command {
 			if s.dryRun {
 				s.note("would note on group %d: %s", group, text)
 				return nil
-			}
-			if err := s.confirm(cmd.Context(), question{Verb: "note on", Count: 1, Target: fmt.Sprintf("group %d", group)}); err != nil {
-				return err
 			}
 			return badRequest(d.Note(cmd.Context(), deadletter.NoteRequest{Group: group, Text: text, Who: who}))
 		},

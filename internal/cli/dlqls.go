@@ -3,15 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/surefoot-mq/surefoot/deadletter"
-	"github.com/surefoot-mq/surefoot/message"
 )
 
 func dlqLs(s *session) *cobra.Command {
@@ -39,7 +36,7 @@ func dlqLs(s *session) *cobra.Command {
 	}
 	choose.add(cmd.Flags())
 	cmd.Flags().Lookup("queue").Usage = "list the messages of this work `queue`'s dead-letter queue"
-	boundFlag(cmd.Flags(), &limit, "limit", deadletter.MaxShow, fmt.Sprintf("with --queue the most messages, from 1 to %d", deadletter.MaxShow))
+	boundFlag(cmd.Flags(), &limit, "limit", deadletter.MaxShow, "with --queue the most messages")
 	cmd.Flags().BoolVar(&all, "all", false, "every queue of the vhost that ends in .dlq, by the management API")
 	s.outputFlag(cmd)
 	return cmd
@@ -103,20 +100,16 @@ func (s *session) listLetters(ctx context.Context, choose *chooseFlags, limit in
 			{"CLASS", func(l deadletter.Letter) string { return l.ErrorClass }},
 			{"REDRIVES", func(l deadletter.Letter) string { return strconv.FormatInt(l.Redrives, 10) }},
 			{"FINGERPRINT", func(l deadletter.Letter) string { return l.Fingerprint }},
-			{"ERROR", func(l deadletter.Letter) string { return firstLine(l.Failure) }},
+			{"ERROR", errorText},
 		},
 	})
 }
 
-// maxErrorCell bounds an error in a list, in bytes; whoever wants all of it looks at one message.
-const maxErrorCell = 80
-
-func firstLine(f *deadletter.FailureRecord) string {
-	if f == nil {
+func errorText(l deadletter.Letter) string {
+	if l.Failure == nil {
 		return ""
 	}
-	line, _, _ := strings.Cut(f.Message, "\n")
-	return message.Clip(line, maxErrorCell)
+	return firstLine(l.Failure.Message)
 }
 
 func oldestText(d deadletter.Depth) string {

@@ -215,9 +215,8 @@ func (r *redriver) request(cmd *cobra.Command) (deadletter.PlanRequest, error) {
 
 // drive drives a run from this process, and pauses it when it is interrupted.
 func (s *session) drive(ctx context.Context, d *deadletter.DeadLetters, request deadletter.DriveRequest, from deadletter.RunState) error {
-	told := s.progress("redriven", 0)
-	done := 0
-	request.Progress = func(r deadletter.Run) { told.add(r.Moved - done); done = r.Moved }
+	told := s.progress("redriven")
+	request.Progress = func(r deadletter.Run) { told.reach(r.Moved, r.Chosen) }
 	request.Waiting = func(h deadletter.Holder) { s.note("waiting for %s (%s)", h.Who, h.Action) }
 	var run deadletter.Run
 	var err error

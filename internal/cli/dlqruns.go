@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,7 +82,7 @@ func runsShow(s *session) *cobra.Command {
 		Long: "Show a redrive with what became of its messages: processed ones are in the inbox, failed ones are dead again. With\n" +
 			"--state list those messages: " + strings.Join(letterStates, ", ") + ".",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if state != "" && !strings.Contains(" "+strings.Join(letterStates, " ")+" ", " "+state+" ") {
+			if state != "" && !slices.Contains(letterStates, state) {
 				return usageErrorf("use one of "+strings.Join(letterStates, ", "), "--state cannot be %q", state)
 			}
 			d, _, err := s.deadLetters(cmd.Context())

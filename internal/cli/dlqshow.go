@@ -51,7 +51,7 @@ func dlqShow(s *session) *cobra.Command {
 		},
 	}
 	choose.add(cmd.Flags())
-	boundFlag(cmd.Flags(), &limit, "limit", deadletter.MaxShow, fmt.Sprintf("the most messages, from 1 to %d", deadletter.MaxShow))
+	boundFlag(cmd.Flags(), &limit, "limit", deadletter.MaxShow, "the most messages")
 	cmd.Flags().StringVar(&payload, "payload", "512", "the most `bytes` of each body: a size such as 64KiB, 0 for none, all for all")
 	s.outputFlag(cmd)
 	return cmd

@@ -3,9 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -95,9 +97,17 @@ type bound struct {
 	most int
 }
 
-// boundFlag gives a command a flag that bounds how many; n holds the default, 0 for no bound.
+// boundFlag gives a command a flag that bounds how many; n holds the default, 0 for no bound. The usage gets the range, unless that has no end.
 func boundFlag(flags *pflag.FlagSet, n *int, name string, most int, usage string) {
+	if most < math.MaxInt32 {
+		usage += fmt.Sprintf(", from 1 to %d", most)
+	}
 	flags.Var(bound{n, most}, name, usage)
+}
+
+// waitFlag gives a command that needs a dead-letter queue for itself its --wait.
+func waitFlag(flags *pflag.FlagSet, wait *time.Duration) {
+	flags.DurationVar(wait, "wait", 0, "how long to wait while somebody else works on the queue, such as 1m")
 }
 
 // String is the flag's text.

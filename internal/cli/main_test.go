@@ -266,7 +266,7 @@ func TestWrongArgumentsAreExplained(t *testing.T) {
 		"limit of 0":           {[]string{"dlq", "show", "--queue", "q", "--limit", "0"}, `--limit cannot be "0": use a whole number from 1 to 1000`, "--help", ""},
 		"max of 0":             {[]string{"dlq", "discard", "--queue", "q", "--max", "0"}, `--max cannot be "0": use a whole number from 1`, "--help", ""},
 		"limit of 0, watchdog": {[]string{"watchdog", "ls", "--limit", "0"}, `--limit cannot be "0": use a whole number from 1 to 10000`, "--help", ""},
-		"limit of 0, outbox":   {[]string{"outbox", "ls", "--limit", "0"}, "--limit is 0, but must be from 1 to 10000", "", ""},
+		"limit of 0, outbox":   {[]string{"outbox", "ls", "--limit", "0"}, "--limit cannot be \"0\": use a whole number from 1 to 10000", "", ""},
 		"no duration":          {[]string{"dlq", "show", "--wait", "5"}, `--wait cannot be "5": use a duration with its unit`, "--help", "time:"},
 		"format":               {[]string{"dlq", "ls", "-o", "yaml"}, `--output cannot be "yaml": use table, json, jsonl or name`, "--help", ""},
 	} {

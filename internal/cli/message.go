@@ -73,7 +73,7 @@ func messageShow(s *session) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&m.look, "look", true, "look into the dead-letter queues that it lies in, for its attempts")
 	cmd.Flags().StringVar(&payload, "payload", "0", "the most `bytes` of the payload: a size such as 64KiB, 0 for none, all for all")
-	cmd.Flags().DurationVar(&m.wait, "wait", 0, "how long to wait while somebody else works on the queue, such as 1m")
+	waitFlag(cmd.Flags(), &m.wait)
 	s.outputFlag(cmd)
 	return cmd
 }
@@ -120,9 +120,14 @@ func (m *messageShower) outboxPayload(ctx context.Context, db *database, shown *
 	return nil
 }
 
+// newPayload cuts no character of a text in two.
 func newPayload(place string, payload []byte, most int) shownPayload {
-	p := shownPayload{Place: place, Size: len(payload), bytes: payload[:min(len(payload), most)]}
-	if p.Text, p.Encoding = string(p.bytes), "text"; !utf8.ValidString(p.Text) {
+	end, text := min(len(payload), most), utf8.Valid(payload)
+	for text && end < len(payload) && !utf8.RuneStart(payload[end]) {
+		end--
+	}
+	p := shownPayload{Place: place, Size: len(payload), bytes: payload[:end]}
+	if p.Text, p.Encoding = string(p.bytes), "text"; !text {
 		p.Text, p.Encoding = base64.StdEncoding.EncodeToString(p.bytes), "base64"
 	}
 	return p

@@ -36,7 +36,7 @@ func migrateUp(s *session) *cobra.Command {
 			return render(s, migrations(steps, "schema "+c.Database.Schema+" is up to date"))
 		},
 	}
-	boundFlag(cmd.Flags(), &to, "to", int(pg.Version()), "the last `version` to apply, to take steps one by one; programs need all of theirs")
+	boundFlag(cmd.Flags(), &to, "to", int(pg.Version()), "the last `version` to apply, to take steps one by one (programs need all of theirs)")
 	cmd.Flags().BoolVar(&s.dryRun, "dry-run", false, "show what would be applied, and apply nothing; exits 0 whatever that is, unlike status")
 	s.outputFlag(cmd)
 	return cmd

@@ -23,7 +23,7 @@ const (
 
 // parkedFilter gives a command the flags that choose parked rows and, where it says so, those of stopped routes.
 func parkedFilter(cmd *cobra.Command, stopped bool) *outbox.Filter {
-	f := &outbox.Filter{}
+	f := &outbox.Filter{Limit: defaultParked}
 	flags := cmd.Flags()
 	usage := "only rows in this `state`: retry (tried again by itself) or dead"
 	if stopped {
@@ -32,7 +32,7 @@ func parkedFilter(cmd *cobra.Command, stopped bool) *outbox.Filter {
 	flags.StringVar(&f.State, "state", "", usage)
 	flags.StringVar(&f.Key, "key", "", "only rows of this ordering `key`")
 	flags.StringVar(&f.Type, "type", "", "only messages of this `type`")
-	flags.IntVar(&f.Limit, "limit", defaultParked, "the most rows")
+	boundFlag(flags, &f.Limit, "limit", maxParked, "the most rows")
 	return f
 }
 
@@ -47,24 +47,16 @@ func checkFilter(f *outbox.Filter, stopped bool) error {
 	case f.State != outbox.StateStopped:
 		return usageErrorf("`surefoot outbox ls` also lists pending and waiting ones", "--state is %q, but must be retry, dead or stopped", f.State)
 	}
-	if f.Limit < 1 || f.Limit > maxParked {
-		return usageErrorf("", "--limit is %d, but must be from 1 to %d", f.Limit, maxParked)
-	}
 	return nil
 }
 
 // checkListed also takes the states of rows that nothing can be done to.
 func checkListed(f *outbox.Filter) error {
 	switch f.State {
-	case outbox.StatePending, outbox.StateWaiting:
-	case "", outbox.StateRetry, outbox.StateDead, outbox.StateStopped:
-		return checkFilter(f, true)
-	default:
-		return usageErrorf("", "--state is %q, but must be retry, dead, stopped, pending or waiting", f.State)
+	case "", outbox.StateRetry, outbox.StateDead, outbox.StateStopped, outbox.StatePending, outbox.StateWaiting:
+		return nil
 	}
-	rest := *f
-	rest.State = ""
-	return checkFilter(&rest, true)
+	return usageErrorf("", "--state is %q, but must be retry, dead, stopped, pending or waiting", f.State)
 }
 
 func outboxLs(s *session) *cobra.Command {
@@ -193,12 +185,9 @@ func summaryText(o outbox.Summary) string {
 	if o.Pending > 0 {
 		oldest = fmt.Sprintf(", the oldest for %s", (time.Duration(o.Oldest*1000) * time.Millisecond).Round(100*time.Millisecond))
 	}
-	relays := fmt.Sprintf("%d relays running", o.Relays)
-	switch o.Relays {
-	case 0:
+	relays := counted(int(o.Relays), "relay") + " running"
+	if o.Relays == 0 {
 		relays = "no relay is running: start one with `surefoot relay run`"
-	case 1:
-		relays = "1 relay running"
 	}
 	return fmt.Sprintf("%s%d pending%s; parked: %d retry, %d dead; %s", about, o.Pending, oldest, o.Retry, o.Dead, relays)
 }

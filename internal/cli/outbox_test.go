@@ -149,7 +149,7 @@ func TestOutboxAddDryRun(t *testing.T) {
 	got = outboxOf(t, db)(`{"type":"a","payload":{}}`, "add", "--dry-run", "-o", "json")
 	require.Zero(t, got.code)
 	require.JSONEq(t, `{"lines":1,"enqueued":0,"known":0,"ids":[],"more_ids":0}`, got.stdout)
-	require.Contains(t, got.stderr, "1 lines are right; nothing was enqueued")
+	require.Contains(t, got.stderr, "1 line checked and right; nothing was enqueued")
 	require.Empty(t, payloads(t, db))
 }
 
@@ -396,7 +396,7 @@ func TestOutboxActWithoutARelaySaysSo(t *testing.T) {
 	got := outboxOf(t, db)("", "retry", "bad", "--yes", "-o", "json", "--wait", "20s")
 	require.Less(t, time.Since(began), 15*time.Second, "nobody would answer, so it does not wait")
 	require.Equal(t, cli.ExitPartly, got.code)
-	require.Contains(t, got.stderr, "no relay is running: 1 requests are written")
+	require.Contains(t, got.stderr, "no relay is running: what is written, 1 request, will be carried out")
 	require.Contains(t, got.stdout, `"state": "pending"`)
 }
 

@@ -81,7 +81,7 @@ func (a *outboxAct) run(ctx context.Context) error {
 		return a.nothing()
 	}
 	if a.session.dryRun {
-		a.session.note("would %s %d rows; nothing was changed", a.action, len(rows))
+		a.session.note("would %s %s; nothing was changed", a.action, counted(len(rows), "row"))
 		return render(a.session, parkedRows(rows, ""))
 	}
 	if err := a.session.confirm(ctx, question{Verb: a.action, Count: len(rows), Thing: kindOf(rows), Target: "the outbox " + db.schema}); err != nil {
@@ -97,13 +97,13 @@ func (a *outboxAct) run(ctx context.Context) error {
 func (a *outboxAct) check() error {
 	a.reason = strings.TrimSpace(a.reason)
 	f := a.filter
-	err := missing(a.action, "`surefoot outbox ls` lists rows; a reason is such as \"test data, never meant to be sent\"",
+	err := missing("outbox "+a.action, "`surefoot outbox ls` lists rows; a reason is such as \"test data, never meant to be sent\"",
 		required{"--reason", a.action != outbox.ActionDiscard || a.reason != ""},
 		required{"rows (ids, --state, --key or --type)", len(f.IDs) > 0 || f.State != "" || f.Key != "" || f.Type != ""})
 	if err != nil {
 		return err
 	}
-	if len(a.reason) > maxReason || Escape(a.reason, maxReason) != a.reason {
+	if !plain(a.reason, maxReason) {
 		return usageErrorf("", "--reason must be at most %d bytes of plain text", maxReason)
 	}
 	if a.patience < 0 {
@@ -196,11 +196,11 @@ func (a *outboxAct) judge(result []outbox.Outcome, relays bool) error {
 	}
 	switch {
 	case pending > 0 && !relays:
-		return partly(fmt.Errorf("no relay is running: %d requests are written and will be carried out once `surefoot relay run` is started", pending))
+		return partly(fmt.Errorf("no relay is running: what is written, %s, will be carried out once `surefoot relay run` is started", counted(pending, "request")))
 	case pending > 0:
-		return partly(fmt.Errorf("%d requests were not carried out yet; they are written and will be: look again with `surefoot outbox ls`", pending))
+		return partly(fmt.Errorf("not carried out yet: %s; what is written will be: look again with `surefoot outbox ls`", counted(pending, "request")))
 	case refused > 0:
-		return partly(fmt.Errorf("%d of %d requests were refused", refused, len(result)))
+		return partly(fmt.Errorf("refused: %d of %s", refused, counted(len(result), "request")))
 	}
 	return nil
 }

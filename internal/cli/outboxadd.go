@@ -107,7 +107,7 @@ func (a *outboxAdder) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a.session.note("%d lines are right; nothing was enqueued", got.Lines)
+		a.session.note("%s checked and right; nothing was enqueued", counted(got.Lines, "line"))
 		return a.render(got)
 	}
 	err = a.write(ctx, lines)

@@ -14,26 +14,25 @@ const (
 
 // progress tells on stderr how far a long command is. It is safe for concurrent use.
 type progress struct {
-	s     *session
-	verb  string
-	total int
+	s    *session
+	verb string
 
-	mu    sync.Mutex
-	count int
-	told  time.Time
-	drawn bool
+	mu          sync.Mutex
+	done, total int
+	told        time.Time
+	drawn       bool
 }
 
-// progress begins to tell; verb is what has happened to each, such as "redriven", and total 0 is not known.
-func (s *session) progress(verb string, total int) *progress {
-	return &progress{s: s, verb: verb, total: total, told: time.Now()}
+// progress begins to tell; verb is what has happened to each, such as "redriven".
+func (s *session) progress(verb string) *progress {
+	return &progress{s: s, verb: verb, told: time.Now()}
 }
 
-// add counts n more and tells if it is time.
-func (p *progress) add(n int) {
+// reach notes how many are done by now, and of how many, 0 where that is not known. It tells if it is time.
+func (p *progress) reach(done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count += n
+	p.done, p.total = done, total
 	every := newLine
 	if p.s.env.StderrTTY {
 		every = redraw
@@ -55,9 +54,9 @@ func (p *progress) end() {
 
 func (p *progress) tell() {
 	p.told = time.Now()
-	text := fmt.Sprintf("%s %d", p.verb, p.count)
+	text := fmt.Sprintf("%s %d", p.verb, p.done)
 	if p.total > 0 {
-		text += fmt.Sprintf(" of %d (%d %%)", p.total, p.count*100/p.total)
+		text += fmt.Sprintf(" of %d (%d %%)", p.total, p.done*100/p.total)
 	}
 	if p.s.env.StderrTTY {
 		p.drawn = true

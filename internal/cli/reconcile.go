@@ -20,7 +20,7 @@ const (
 )
 
 func reconcileCommand(s *session) *cobra.Command {
-	return noun("reconcile", "Ask those who know about rows in doubt, and mend what is wrong", reconcileRun(s), reconcileList(s))
+	return noun("reconcile", "Ask those who know about rows in doubt, and mend what is wrong", reconcileRun(s), reconcileLs(s))
 }
 
 // reconcileRun is the role, and with --once a single cycle.
@@ -49,7 +49,7 @@ func reconcileRun(s *session) *cobra.Command {
 }
 
 func ruleFlag(cmd *cobra.Command, rules *[]string) {
-	cmd.Flags().StringSliceVar(rules, "rule", nil, "only the rule of this name; may be given several times")
+	cmd.Flags().StringSliceVar(rules, "rule", nil, "only this `rule`; may be repeated")
 }
 
 // reconciler makes one for a command, which logs to stderr, and closes it when the command ends.
@@ -144,7 +144,7 @@ func reconcileResults(results []reconcile.Result) listing[reconcile.Result] {
 	}
 }
 
-func reconcileList(s *session) *cobra.Command {
+func reconcileLs(s *session) *cobra.Command {
 	limit := defaultSuspects
 	var runs bool
 	var rules []string
@@ -163,7 +163,7 @@ func reconcileList(s *session) *cobra.Command {
 			return s.listSuspects(cmd.Context(), r, limit, rules)
 		},
 	}
-	boundFlag(cmd.Flags(), &limit, "limit", maxSuspects, fmt.Sprintf("the most suspects of each rule, or runs of all, from 1 to %d", maxSuspects))
+	boundFlag(cmd.Flags(), &limit, "limit", maxSuspects, "the most suspects of each rule, or runs of all")
 	cmd.Flags().BoolVar(&runs, "runs", false, "list the last runs, newest first")
 	ruleFlag(cmd, &rules)
 	s.outputFlag(cmd)

@@ -1,13 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
@@ -126,14 +126,8 @@ const maxOperator = 200
 
 // operator is audit's "who": --as, else SUREFOOT_OPERATOR, else user@host.
 func (s *session) operator() (string, error) {
-	who := s.as
-	if who == "" {
-		who = s.env.getenv("SUREFOOT_OPERATOR")
-	}
-	if who == "" {
-		who = s.env.User + "@" + s.env.Host
-	}
-	if strings.TrimSpace(who) == "" || len(who) > maxOperator || !utf8.ValidString(who) || Escape(who, maxOperator) != who {
+	who := cmp.Or(s.as, s.env.getenv("SUREFOOT_OPERATOR"), s.env.User+"@"+s.env.Host)
+	if strings.TrimSpace(who) == "" || !plain(who, maxOperator) {
 		return "", usageErrorf("give a name with --as or SUREFOOT_OPERATOR",
 			"the operator's name must be 1 to %d bytes of plain text", maxOperator)
 	}

@@ -43,14 +43,14 @@ func TestProgressInALog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var stderr bytes.Buffer
-		p := newSession(Env{Stderr: &stderr}).progress("redriven", 400)
-		for range 100 {
-			p.add(1)
+		p := newSession(Env{Stderr: &stderr}).progress("redriven")
+		for n := range 100 {
+			p.reach(n, 400)
 		}
 		require.Empty(t, stderr.String(), "a line for each message would drown the log")
 		time.Sleep(newLine)
-		p.add(1)
-		p.add(1)
+		p.reach(101, 400)
+		p.reach(102, 400)
 		p.end()
 		require.Equal(t, "redriven 101 of 400 (25 %)\n", stderr.String(), "the count at the end is the command's to tell")
 	})
@@ -60,10 +60,10 @@ func TestProgressOnATerminal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var stderr bytes.Buffer
-		p := newSession(Env{Stderr: &stderr, StderrTTY: true}).progress("seen", 0)
-		p.add(1)
+		p := newSession(Env{Stderr: &stderr, StderrTTY: true}).progress("seen")
+		p.reach(1, 0)
 		time.Sleep(redraw)
-		p.add(1)
+		p.reach(2, 0)
 		p.end()
 		require.Equal(t, "\rseen 2\x1b[K\rseen 2\x1b[K\n", stderr.String())
 	})

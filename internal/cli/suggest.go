@@ -56,11 +56,15 @@ func near(unknown string, known []string, otherwise string) string {
 	return "did you mean " + name + "?"
 }
 
-// nearQueue is near for a work queue, or its dead-letter queue.
-func (s *session) nearQueue(ctx context.Context, unknown, otherwise string) string {
+// nearQueue is near for a work queue, or its dead-letter queue; empty for one that is known, and without a likely name.
+func (s *session) nearQueue(ctx context.Context, queue string) string {
 	ctx, cancel := context.WithTimeout(ctx, completeLimit)
 	defer cancel()
-	return near(strings.TrimSuffix(unknown, deadletter.DLQ("")), s.completeQueues(ctx, nil), otherwise)
+	work, known := strings.TrimSuffix(queue, deadletter.Suffix), s.completeQueues(ctx, nil)
+	if slices.Contains(known, work) {
+		return ""
+	}
+	return near(work, known, "")
 }
 
 // suggest adds to the error of a command whose --queue does not exist the queue that was most likely meant.
@@ -69,7 +73,7 @@ func (s *session) suggest(cmd *cobra.Command, err error) error {
 	if flag == nil || flag.Value.String() == "" || !errors.Is(err, deadletter.ErrNoDLQ) && !errors.Is(err, deadletter.ErrNoQueue) {
 		return err
 	}
-	hint := s.nearQueue(cmd.Context(), flag.Value.String(), "")
+	hint := s.nearQueue(cmd.Context(), flag.Value.String())
 	if hint == "" {
 		return err
 	}
@@ -81,11 +85,7 @@ func (s *session) doubtQueue(ctx context.Context, queue string, found int) {
 	if queue == "" || found > 0 {
 		return
 	}
-	work := strings.TrimSuffix(queue, deadletter.DLQ(""))
-	ctx, cancel := context.WithTimeout(ctx, completeLimit)
-	defer cancel()
-	known := s.completeQueues(ctx, nil)
-	if hint := near(work, known, ""); hint != "" && !slices.Contains(known, work) {
+	if hint := s.nearQueue(ctx, queue); hint != "" {
 		s.note("queue %s is not known; %s", queue, hint)
 	}
 }
@@ -110,7 +110,7 @@ func (s *session) doubtGroup(ctx context.Context, d *deadletter.DeadLetters, que
 
 const runsHint = "see `surefoot dlq runs ls`"
 
-// run reads the run of an id. Of one that is not known it says which was likely meant: ids are long, and get cut off.
+// findRun reads the run of an id. Of one that is not known it says which was likely meant: ids are long, and get cut off.
 func (s *session) findRun(ctx context.Context, d *deadletter.DeadLetters, text string) (deadletter.Run, error) {
 	id, err := runID(text)
 	if err == nil {

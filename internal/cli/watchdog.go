@@ -13,7 +13,7 @@ import (
 
 func watchdogCommand(s *session) *cobra.Command {
 	run := roleCommand(s, "Watch until stopped: one cycle at once and one each watchdog.interval", need{database: true}, "watchdog")
-	return noun("watchdog", "End sagas that got stuck in one status", run, watchdogOnce(s), watchdogList(s),
+	return noun("watchdog", "End sagas that got stuck in one status", run, watchdogOnce(s), watchdogLs(s),
 		watchdogExtend(s), watchdogCancel(s), watchdogSkip(s))
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,9 +29,9 @@ type sagaFlags struct {
 func (f *sagaFlags) add(flags *pflag.FlagSet) {
 	f.limit = defaultSagas
 	flags.StringVar(&f.rule, "rule", "", "only this `rule`")
-	flags.StringSliceVar(&f.states, "state", nil, "only rows in this `state`: overdue, failing, due-soon or held; several with commas")
+	flags.StringSliceVar(&f.states, "state", nil, "only rows in this `state`: overdue, failing, due-soon or held; may be repeated")
 	flags.DurationVar(&f.soon, "soon", defaultSoon, "how long before its limit a row is due soon")
-	boundFlag(flags, &f.limit, "limit", watchdog.MaxKeys, fmt.Sprintf("the most rows of each rule, oldest first, from 1 to %d", watchdog.MaxKeys))
+	boundFlag(flags, &f.limit, "limit", watchdog.MaxKeys, "the most rows of each rule, oldest first")
 }
 
 func (f *sagaFlags) filter() (watchdog.Filter, error) {
@@ -50,7 +49,7 @@ func (f *sagaFlags) filter() (watchdog.Filter, error) {
 	return filter, nil
 }
 
-func watchdogList(s *session) *cobra.Command {
+func watchdogLs(s *session) *cobra.Command {
 	var choose sagaFlags
 	var keys []string
 	cmd := &cobra.Command{

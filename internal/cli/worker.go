@@ -47,9 +47,9 @@ func workerCheck(s *session) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.target.URL, "url", "", "the endpoint")
-	flags.StringVar(&c.queue, "queue", "", "the target of this queue in the configuration")
-	flags.StringVar(&c.typ, "type", "surefoot.check", "type of a message that it handles")
+	flags.StringVar(&c.target.URL, "url", "", "the `URL` of the endpoint")
+	flags.StringVar(&c.queue, "queue", "", "the target of this `queue` in the configuration")
+	flags.StringVar(&c.typ, "type", "surefoot.check", "`type` of a message that it handles")
 	flags.StringVar(&c.body, "body", "", "read the body of such a message from this `file`; default: {}")
 	flags.StringVar(&c.contentType, "content-type", message.DefaultContentType, "content type of that body")
 	flags.StringVar(&c.target.BearerFile, "bearer-file", "", "`file` with a token to send as authorization")
