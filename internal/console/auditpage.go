@@ -41,7 +41,7 @@ func (c *Console) auditPage(r *http.Request) (found, error) {
 		f.Operation = uuid.NullUUID{UUID: id, Valid: true}
 	}
 	var err error
-	if f.Since, err = sinceTime(d.Since, time.Now()); err != nil {
+	if f.Since, err = deadletter.ParseSince(d.Since, time.Now()); err != nil {
 		return found{}, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)

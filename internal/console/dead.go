@@ -166,23 +166,8 @@ func (c choice) filter(now time.Time) (deadletter.Filter, error) {
 		f.Where = append(f.Where, w)
 	}
 	var err error
-	f.Since, err = sinceTime(c.Since, now)
+	f.Since, err = deadletter.ParseSince(c.Since, now)
 	return f, err
-}
-
-// sinceTime reads a time, or an age. Empty is the zero time.
-func sinceTime(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
-		return now.Add(-age), nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return t, fmt.Errorf("%w: %q is not a time: write 2026-01-31T08:00:00Z, or an age such as 90m", deadletter.ErrBadRequest, text)
-	}
-	return t, nil
 }
 
 type lettersData struct {
