@@ -80,7 +80,7 @@ func (s *stage) bare(ctx context.Context) (*line, error) {
 }
 
 // bareLimit bounds a consumer without patterns.
-const bareLimit = 20 * time.Second
+const bareLimit = time.Minute
 
 // handle works on the bare queue, one message after the other, until enough says so. A failure goes back to the queue at once, or is
 // forgotten.
