@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,6 +221,11 @@ func (h *harness) ready(t *testing.T, queue string) int {
 	return q.Messages
 }
 
+// afterLostLeader is how long a message can be on its way when the leader of the queue that it is dead-lettered to, as at the end of a
+// retry's delay, is lost without a word or elected later than that of its own queue: after dead_letter_worker_publisher_confirm_timeout,
+// 3 minutes, RabbitMQ publishes it again. Until then it is in no queue's count but that of dead-lettering.
+const afterLostLeader = 6 * time.Minute
+
 // settled waits until nothing moves any more: every message that can have its effect has it.
 func (h *harness) settled(t *testing.T, limit time.Duration, done func() string) {
 	t.Helper()
@@ -230,6 +237,7 @@ func (h *harness) settled(t *testing.T, limit time.Duration, done func() string)
 		}
 		if time.Now().After(deadline) {
 			h.showQueues(t)
+			h.showMissing(t)
 			require.FailNow(t, "not settled", "still waiting for: %s", missing)
 		}
 		select {
@@ -246,8 +254,47 @@ func (h *harness) showQueues(t *testing.T) {
 	var queues []map[string]any
 	h.broker.API(t, http.MethodGet, "/api/queues/"+url.PathEscape(h.broker.Vhost), nil, &queues)
 	for _, q := range queues {
-		t.Log(q["name"], "ready", q["messages_ready"], "unacknowledged", q["messages_unacknowledged"], "consumers", q["consumers"], "leader", q["leader"], "online", q["online"])
+		t.Log(q["name"], "ready", q["messages_ready"], "unacknowledged", q["messages_unacknowledged"], "dead-lettering", q["messages_dlx"], "consumers", q["consumers"], "leader", q["leader"], "online", q["online"])
 	}
+}
+
+// showMissing tells of messages without effect what became of them: whether they were published, why they died, and what was logged.
+func (h *harness) showMissing(t *testing.T) {
+	t.Helper()
+	published := map[string]int{}
+	for _, d := range h.drain(t, "crash.tap", false) {
+		published[d.MessageId]++
+	}
+	dead := map[string]string{}
+	for _, d := range slices.Concat(h.drain(t, "crash.work.dlq", false), h.drain(t, "crash.echo.dlq", false)) {
+		dead[d.MessageId] = fmt.Sprint(message.FailureOf(d.Headers))
+	}
+	for _, what := range slices.Concat(h.violations(t.Context(), t, "lost"), h.violations(t.Context(), t, "emitted event lost")) {
+		if strings.HasSuffix(what, " poison") || strings.HasSuffix(what, " lethal") {
+			continue
+		}
+		_, of, _ := strings.Cut(what, ": ")
+		id, _, _ := strings.Cut(of, " ")
+		t.Logf("%s: published %d times, dead %q\n%s", what, published[id], dead[id], h.logged(t, id))
+	}
+}
+
+// logged is what the processes logged about a message.
+func (h *harness) logged(t *testing.T, id string) string {
+	t.Helper()
+	var found []string
+	files, err := filepath.Glob(filepath.Join(h.dir, "*.log"))
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, id) {
+				found = append(found, filepath.Base(file)+" "+message.Clip(line, 600))
+			}
+		}
+	}
+	return strings.Join(found, "\n")
 }
 
 // publish puts a message into a queue, as somebody else's program would.

@@ -23,10 +23,6 @@ func TestClusterLosesItsLeader(t *testing.T) {
 	h.finish(t)
 }
 
-// deadLetterTimeout is after how long RabbitMQ publishes again what it was dead-lettering, as at the end of a retry's delay, to a queue whose
-// leader was lost without a word: dead_letter_worker_publisher_confirm_timeout.
-const deadLetterTimeout = 3 * time.Minute
-
 // TestClusterCutOffNode takes the leader off the network: its clients hang, its peers go on, and it pauses until it sees them again.
 func TestClusterCutOffNode(t *testing.T) {
 	cluster := testkit.PrivateCluster(t)
@@ -41,7 +37,7 @@ func TestClusterCutOffNode(t *testing.T) {
 	cluster.Heal(t, leader)
 	h.flowsAgain(t, begun, "leader back on the network")
 	cluster.CompleteOrRestart(t, "crash.work", leader)
-	h.patience = deadLetterTimeout + 3*time.Minute
+	h.patience = afterLostLeader
 	t.Logf("all members online %s after the network was", time.Since(begun).Round(time.Millisecond))
 	h.flows(t)
 	h.finish(t)

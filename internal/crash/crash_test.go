@@ -24,7 +24,7 @@ import (
 
 var (
 	rounds = flag.Int("rounds", 20, "random kills")
-	only   = flag.String("only", "", "only points whose name contains this")
+	only   = flag.String("only", "", "only points, or faults of the soak, whose name contains this")
 	seed   = flag.Uint64("seed", 0, "seed of load and kills; 0: a new one")
 )
 
