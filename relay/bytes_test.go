@@ -89,7 +89,7 @@ func TestOnlyWhatMayBePublishedHoldsItsPayload(t *testing.T) {
 	b := newLaneBench()
 	take := func(id int64) *row {
 		r := b.row(id, "")
-		r.msg.Payload, r.headers = []byte(strings.Repeat("x", 100)), []byte("{}")
+		r.msg.payload, r.headers = []byte(strings.Repeat("x", 100)), []byte("{}")
 		b.applyPage(page{snapshot: "1", last: id, rows: []*row{r}})
 		return r
 	}
@@ -100,7 +100,7 @@ func TestOnlyWhatMayBePublishedHoldsItsPayload(t *testing.T) {
 	require.Same(t, parking, b.next(b.now))
 	b.bad(parking, reasonRefused, errNoQueue)
 	for _, r := range []*row{settling, parking} {
-		require.Empty(t, r.msg.Payload)
+		require.Empty(t, r.msg.payload)
 		require.Empty(t, r.headers)
 	}
 	require.Zero(t, b.waitingBytes+b.flyingBytes)
@@ -115,7 +115,7 @@ func TestOnlyWhatMayBePublishedHoldsItsPayload(t *testing.T) {
 	b.expire(b.now)
 	require.Zero(t, b.flyingBytes)
 	r := b.row(5, "")
-	r.msg.Type = "another route"
+	r.msg = contentOf(r.msg.text(textID), r.msg.text(textKey), "another route")
 	b.applyPage(page{snapshot: "1", last: 5, rows: []*row{r}})
 	require.Nil(t, b.next(b.now))
 }

@@ -95,7 +95,7 @@ func (s *shard) sweepParked(ctx context.Context) {
 
 // doubtful reports whether r has to be looked up first.
 func (s *lanes) doubtful(r *row, now time.Time) bool {
-	return now.Sub(r.readAt) > s.trust || r.unit != nil && r.unit.checking > 0 && !r.checked
+	return r.readAt.ago(now) > s.trust || r.unit != nil && r.unit.checking > 0 && !r.checked
 }
 
 // doubt has a row looked up that was about to be published. A parked one is read again.
@@ -120,14 +120,14 @@ func (s *lanes) looked(rows []*row, there map[int64]time.Time, at time.Time) int
 			continue
 		}
 		created, is := there[r.id]
-		switch same := is && created.Equal(r.createdAt); {
+		switch same := is && created.UnixMicro() == r.created; {
 		case same && r.place == placeChecking:
 			s.endCheck(r)
-			r.checked, r.readAt = true, at
+			r.checked, r.readAt = true, instantOf(at)
 			r.place = placeReady
 			s.ready.pushFront(r)
 		case same:
-			r.readAt = at
+			r.readAt = instantOf(at)
 		case s.gone(r):
 			gone++
 		}

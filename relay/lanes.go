@@ -134,7 +134,7 @@ func (s *lanes) known(id int64) bool {
 // place finds the row's unit and route.
 func (s *lanes) place(r *row) {
 	r.route = s.routeOf(r)
-	if r.msg.Key != "" {
+	if r.msg.text(textKey) != "" {
 		r.unit = s.unitOf(r.hash)
 	}
 }
@@ -252,7 +252,7 @@ func (s *lanes) putBack(r *row) { s.ready.pushFront(r) }
 // sent notes that r was handed to the broker.
 func (s *lanes) sent(r *row, now time.Time) {
 	s.seq++
-	r.place, r.seq, r.sentAt, r.checked = placeFlying, s.seq, now, false
+	r.place, r.seq, r.sentAt, r.checked = placeFlying, s.seq, instantOf(now), false
 	s.waiting--
 	s.waitingBytes -= r.size()
 	s.flying++

@@ -70,12 +70,17 @@ func newModel(t *rapid.T, strict bool) *model {
 	}
 }
 
+func contentOf(id, key, typ string) (c content) {
+	c.keep(id+typ+key, &[allTexts]int{textID: len(id), textType: len(typ), textKey: len(key)})
+	return c
+}
+
 func (m *model) row(r *modelRow, late bool) *row {
 	hash := r.id << 20
 	if r.key != "" {
 		hash = int64(r.key[0])
 	}
-	return &row{id: r.id, hash: hash, late: late, readAt: m.now, msg: content{ID: strconv.FormatInt(r.id, 10), Key: r.key, Type: r.route}}
+	return &row{id: r.id, hash: hash, late: late, readAt: instantOf(m.now), msg: contentOf(strconv.FormatInt(r.id, 10), r.key, r.route)}
 }
 
 // draw takes ids for rows of one transaction.
@@ -262,7 +267,7 @@ func (m *model) answer(all bool) {
 			continue
 		}
 		switch {
-		case m.closed[r.msg.Type]:
+		case m.closed[r.msg.text(textType)]:
 			m.l.returnedBy(r, errors.New("no route"), m.now)
 		case !all && rapid.IntRange(0, 9).Draw(m.t, "nack") == 0:
 			m.l.nacked(r, m.now, errors.New("nack"))
@@ -274,9 +279,9 @@ func (m *model) answer(all bool) {
 }
 
 func (m *model) confirm(r *row) {
-	if m.l.strict && r.msg.Key != "" && !m.confirmed[r.id] {
-		require.Greater(m.t, r.id, m.lastFirst[r.msg.Key], "key %s out of order", r.msg.Key)
-		m.lastFirst[r.msg.Key] = r.id
+	if m.l.strict && r.msg.text(textKey) != "" && !m.confirmed[r.id] {
+		require.Greater(m.t, r.id, m.lastFirst[r.msg.text(textKey)], "key %s out of order", r.msg.text(textKey))
+		m.lastFirst[r.msg.text(textKey)] = r.id
 	}
 	m.confirmed[r.id] = true
 	delete(m.discarded, r.id) // deleted too late
@@ -364,7 +369,7 @@ func (m *model) look() {
 	m.l.out.check = nil
 	for _, r := range q.rows {
 		if m.table[r.id] != nil {
-			q.there[r.id] = time.Time{}
+			q.there[r.id] = time.UnixMicro(0)
 		}
 	}
 	m.lookUp = q
@@ -532,11 +537,11 @@ func TestALookUpKeepsTheOrderUnderSkip(t *testing.T) {
 	require.Nil(t, b.next(b.now))
 	second := b.out.check
 
-	b.looked(first, map[int64]time.Time{1: {}, 3: {}}, b.now)
+	b.looked(first, map[int64]time.Time{1: time.UnixMicro(0), 3: time.UnixMicro(0)}, b.now)
 	require.EqualValues(t, 1, b.fly().id)
 	require.EqualValues(t, 3, b.fly().id, "2 is gone")
 	require.Nil(t, b.next(b.now))
-	b.looked(second, map[int64]time.Time{4: {}}, b.now)
+	b.looked(second, map[int64]time.Time{4: time.UnixMicro(0)}, b.now)
 	require.EqualValues(t, 4, b.fly().id)
 }
 
@@ -595,7 +600,7 @@ func TestARoundGoesPastWhatWaits(t *testing.T) {
 		for id := first; id <= last; id++ {
 			r := b.row(id, "")
 			if id == 20 {
-				r.msg.Type = "open"
+				r.msg = contentOf(r.msg.text(textID), r.msg.text(textKey), "open")
 			}
 			rows = append(rows, r)
 		}

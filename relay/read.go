@@ -148,7 +148,7 @@ func scanPages(rows pgx.Rows, pages map[int16]*page, began time.Time) (head, err
 			return h, err
 		}
 		if kind == kindHead {
-			if h = (head{last: r.id, snapshot: r.msg.ID, server: r.createdAt}); r.hash != 0 {
+			if h = (head{last: r.id, snapshot: r.msg.text(textID), server: time.UnixMicro(r.created)}); r.hash != 0 {
 				return h, errStandby
 			}
 			continue

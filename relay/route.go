@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -55,10 +56,7 @@ func (t *route) dropWaiter(u *unit) {
 }
 
 func (s *lanes) routeOf(r *row) *route {
-	if r.msg.Exchange == "" {
-		r.msg.Exchange = s.exchange
-	}
-	name := routeName{r.msg.Exchange, r.msg.route()}
+	name := routeName{cmp.Or(r.msg.text(textExchange), s.exchange), r.msg.route()}
 	t := s.routes[name]
 	if t == nil {
 		t = &route{name: name, exchange: s.gates[name.exchange]}
@@ -321,7 +319,7 @@ func (s *lanes) expire(now time.Time) {
 		s.expireRows(now)
 	}
 	for _, t := range s.routes {
-		if len(t.suspects) > 0 && now.Sub(t.suspects[0].sentAt) > s.probeMax {
+		if len(t.suspects) > 0 && t.suspects[0].sentAt.ago(now) > s.probeMax {
 			s.stop(t, errReturnedAgain, now) // nothing came after them that could tell
 		}
 	}
@@ -340,7 +338,7 @@ func (s *lanes) unanswered(now time.Time) bool {
 		return false
 	}
 	for _, r := range s.rows {
-		if r.place == placeFlying && r.overdue && now.Sub(r.sentAt) > patienceForConfirms*s.confirm {
+		if r.place == placeFlying && r.overdue && r.sentAt.ago(now) > patienceForConfirms*s.confirm {
 			return true
 		}
 	}
@@ -349,15 +347,13 @@ func (s *lanes) unanswered(now time.Time) bool {
 
 // expireRows looks at all that flies, and notes when to look again: not before the oldest of them is late.
 func (s *lanes) expireRows(now time.Time) {
-	oldest := now
+	oldest := instantOf(now)
 	for _, r := range s.rows {
 		if r.place != placeFlying || r.overdue {
 			continue
 		}
-		if now.Sub(r.sentAt) < s.confirm {
-			if r.sentAt.Before(oldest) {
-				oldest = r.sentAt
-			}
+		if r.sentAt.ago(now) < s.confirm {
+			oldest = min(oldest, r.sentAt)
 			continue
 		}
 		s.landed(r)
@@ -368,5 +364,5 @@ func (s *lanes) expireRows(now time.Time) {
 		s.stop(r.route, errConfirmLate, now)
 		r.route.slow = true
 	}
-	s.lateFrom = oldest.Add(s.confirm)
+	s.lateFrom = oldest.time().Add(s.confirm)
 }

@@ -33,52 +33,67 @@ const (
 	placeParking
 )
 
-// row is one outbox row in memory. Only its shard's goroutine touches it after it was read.
+// instant is a time of this process's monotonic clock, in a third of a time.Time's memory.
+type instant time.Duration
+
+// processStart is from when on instants count.
+var processStart = time.Now()
+
+func instantOf(t time.Time) instant { return instant(t.Sub(processStart)) }
+
+func (i instant) time() time.Time { return processStart.Add(time.Duration(i)) }
+
+// ago is how long before now it was.
+func (i instant) ago(now time.Time) time.Duration { return now.Sub(i.time()) }
+
+// row is one outbox row in memory. Only its shard's goroutine touches it after it was read. There are tens of thousands.
 type row struct {
-	shard     int16
-	id, hash  int64
-	createdAt time.Time
-	msg       content
-	headers   []byte
-	// late: visible only now though its id is below the cursor.
-	late   bool
-	readAt time.Time // it was in the outbox then, or later
-	take   uint64    // lanes.takes when it was taken
-
-	place    place
-	route    *route
-	unit     *unit // nil: no key, so no order
-	sentAt   time.Time
+	id, hash int64
+	created  int64 // microseconds since 1970, by the database
+	msg      content
+	headers  []byte
+	readAt   instant // it was in the outbox then, or later
+	sentAt   instant
+	take     uint64 // lanes.takes when it was taken
 	seq      uint64 // of its last publish
-	overdue  bool   // flying, but its confirm did not come in time
-	probe    bool   // published to find out whether its stopped route works again
-	isolated bool   // was in flight when the broker closed the channel: published alone
-	returned bool   // was returned before; passes and seq of its route then are below
-	passes   uint64
+	passes   uint64 // see returned
+	route    *route
+	unit     *unit      // nil: no key, so no order
+	parked   *parkedRef // nil: it does not live in outbox_parked
+
+	shard    int16
+	place    place
+	late     bool // visible only now though its id is below the cursor
+	overdue  bool // flying, but its confirm did not come in time
+	probe    bool // published to find out whether its stopped route works again
+	isolated bool // was in flight when the broker closed the channel: published alone
+	returned bool // was returned before; passes and seq are of its route then
 	checked  bool // looked up: those of its key that are being looked up now come after it
-	// parked is set for a row that lives in outbox_parked.
-	parked *parkedRef
 }
 
-// content is a message in less than half of the memory. Its texts are parts of one.
+// content is a message in a fifth of the memory. Its texts are parts of one.
 type content struct {
-	ID, Type, Key, Exchange, RoutingKey string
-	Payload                             []byte
-	occurred                            int64 // microseconds since 1970
-	more                                string
-	ends                                [moreTexts]uint16
+	payload  []byte
+	occurred int64 // microseconds since 1970
+	texts    string
+	ends     [allTexts]uint16
 }
 
-// The texts that are needed only to publish, in the order of rowColumns.
+// The texts in the order of rowColumns.
 const (
-	textContentType = iota
+	textID = iota
+	textType
+	textKey
+	textExchange
+	textRoutingKey
+	textContentType
 	textSource
 	textCorrelationID
 	textCausationID
 	textRequestID
 	textTraceParent
 	textTraceState
-	moreTexts
+	allTexts
 )
 
 // text returns one of those.
@@ -87,26 +102,37 @@ func (c *content) text(which int) string {
 	if which > 0 {
 		begin = c.ends[which-1]
 	}
-	return c.more[begin:c.ends[which]]
+	return c.texts[begin:c.ends[which]]
+}
+
+// keep takes the texts that are parts of whole, by their lengths. The table bounds each of them.
+func (c *content) keep(whole string, lengths *[allTexts]int) {
+	c.texts = whole
+	end := 0
+	for i, n := range lengths {
+		end += n
+		c.ends[i] = uint16(end)
+	}
 }
 
 // route is the routing key, see [message.Message.Route].
-func (c *content) route() string { return cmp.Or(c.RoutingKey, c.Type) }
+func (c *content) route() string { return cmp.Or(c.text(textRoutingKey), c.text(textType)) }
 
 // message returns it whole.
 func (c *content) message() message.Message {
 	return message.Message{
-		ID: c.ID, Type: c.Type, Key: c.Key, Exchange: c.Exchange, RoutingKey: c.RoutingKey, Payload: c.Payload, OccurredAt: time.UnixMicro(c.occurred),
+		ID: c.text(textID), Type: c.text(textType), Key: c.text(textKey), Exchange: c.text(textExchange), RoutingKey: c.text(textRoutingKey),
+		Payload: c.payload, OccurredAt: time.UnixMicro(c.occurred),
 		ContentType: c.text(textContentType), Source: c.text(textSource), CorrelationID: c.text(textCorrelationID), CausationID: c.text(textCausationID),
 		RequestID: c.text(textRequestID), TraceParent: c.text(textTraceParent), TraceState: c.text(textTraceState),
 	}
 }
 
 // size is what the row counts against limits in bytes.
-func (r *row) size() int { return len(r.msg.Payload) + len(r.headers) + rowOverhead }
+func (r *row) size() int { return len(r.msg.payload) + len(r.headers) + rowOverhead }
 
 // empty lets go of what only a publish needs, once the row counts against no limit any more.
-func (r *row) empty() { r.msg.Payload, r.headers = nil, nil }
+func (r *row) empty() { r.msg.payload, r.headers = nil, nil }
 
 // publishing encodes the row. Shard, id and epoch travel along, so that a late publish of a former owner can
 // be told from the new owner's.

@@ -38,7 +38,7 @@ func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err
 			s.binary = s.binary && f.Format == pgtype.BinaryFormatCode
 		}
 	}
-	r = &row{readAt: readAt}
+	r = &row{readAt: instantOf(readAt)}
 	if !s.binary {
 		return s.scanText(rows, r)
 	}
@@ -52,45 +52,37 @@ func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err
 			len(values[colShard]), len(values[colID]), len(values[colHash]), len(values[colCreated]), len(values[colOccurred]))
 	}
 	r.shard, r.id, r.hash = int16(binary.BigEndian.Uint16(values[colShard])), integer(values[colID]), integer(values[colHash])
-	r.createdAt, r.msg.occurred = time.UnixMicro(micros(values[colCreated])), micros(values[colOccurred])
+	r.created, r.msg.occurred = micros(values[colCreated]), micros(values[colOccurred])
 	s.keep(&r.msg, values[colFirstText:colHeaders])
-	r.headers, r.msg.Payload = copied(values[colHeaders]), copied(values[colPayload])
+	r.headers, r.msg.payload = copied(values[colHeaders]), copied(values[colPayload])
 	return kind, r, nil
 }
 
 // scanText is for the simple protocol, which sends everything as text.
 func (s *scanner) scanText(rows pgx.Rows, r *row) (kind int16, _ *row, err error) {
-	var occurred time.Time
+	var created, occurred time.Time
 	var texts [colHeaders - colFirstText][]byte
-	to := append([]any{&kind}[:s.from], &r.shard, &r.id, &r.hash, &r.createdAt, &occurred)
+	to := append([]any{&kind}[:s.from], &r.shard, &r.id, &r.hash, &created, &occurred)
 	for i := range texts {
 		to = append(to, &texts[i])
 	}
-	if err := rows.Scan(append(to, &r.headers, &r.msg.Payload)...); err != nil {
+	if err := rows.Scan(append(to, &r.headers, &r.msg.payload)...); err != nil {
 		return 0, nil, err
 	}
-	r.msg.occurred = occurred.UnixMicro()
+	r.created, r.msg.occurred = created.UnixMicro(), occurred.UnixMicro()
 	s.keep(&r.msg, texts[:])
 	return kind, r, nil
 }
 
-// keep makes the texts of a row one. The table bounds each of them.
+// keep makes the texts of a row one.
 func (s *scanner) keep(c *content, values [][]byte) {
 	s.texts = s.texts[:0]
-	for _, v := range values {
+	var lengths [allTexts]int
+	for i, v := range values {
 		s.texts = append(s.texts, v...)
+		lengths[i] = len(v)
 	}
-	whole := string(s.texts)
-	first := [...]*string{&c.ID, &c.Type, &c.Key, &c.Exchange, &c.RoutingKey}
-	for i, to := range first {
-		*to, whole = whole[:len(values[i])], whole[len(values[i]):]
-	}
-	c.more = whole
-	end := 0
-	for i, v := range values[len(first):] {
-		end += len(v)
-		c.ends[i] = uint16(end)
-	}
+	c.keep(string(s.texts), &lengths)
 }
 
 func integer(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }

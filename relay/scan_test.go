@@ -49,13 +49,13 @@ func TestRowsAreReadAlikeFromTextAndFromBytes(t *testing.T) {
 	require.Equal(t, all[0], all[1])
 	require.Len(t, all[0], len(want))
 	for i, r := range all[0] {
-		require.Equal(t, want[i].ID, r.msg.ID)
+		require.Equal(t, want[i].ID, r.msg.text(textID))
 		got := r.msg.message()
-		require.True(t, want[i].OccurredAt.Equal(got.OccurredAt), r.msg.ID)
+		require.True(t, want[i].OccurredAt.Equal(got.OccurredAt), r.msg.text(textID))
 		got.OccurredAt, got.Headers = want[i].OccurredAt, want[i].Headers
 		got.Payload = append(want[i].Payload[:0:0], got.Payload...)
 		require.Equal(t, want[i].WithDefaults(time.Time{}), got)
 	}
 	require.Nil(t, all[0][1].headers)
-	require.NotNil(t, all[0][1].msg.Payload)
+	require.NotNil(t, all[0][1].msg.payload)
 }

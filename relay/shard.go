@@ -329,7 +329,7 @@ func (s *shard) collect() {
 		switch {
 		case result.Outcome == rabbit.Confirmed:
 			confirmed++
-			s.relay.metrics.latency.Observe(now.Sub(r.sentAt).Seconds())
+			s.relay.metrics.latency.Observe(r.sentAt.ago(now).Seconds())
 			r.trace(now)
 			s.lanes.confirmed(r)
 		case result.Outcome == rabbit.Returned:
@@ -390,7 +390,7 @@ func accuses(err error) bool {
 func (s *shard) closeNamed(err error, now time.Time) bool {
 	text := err.Error()
 	for _, r := range s.lanes.rows {
-		if exchange := r.msg.Exchange; r.place == placeFlying && strings.Contains(text, "'"+exchange+"'") {
+		if exchange := r.route.name.exchange; r.place == placeFlying && strings.Contains(text, "'"+exchange+"'") {
 			s.lanes.closeExchange(exchange, err, now)
 			return true
 		}

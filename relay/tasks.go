@@ -32,9 +32,9 @@ func (s *shard) load(ctx context.Context) {
 // askMain asks the reader for the next page of the main lane, when there is room for it.
 func (s *shard) askMain() {
 	l := s.lanes
-	room := min(l.window, l.maxWaiting-l.waiting)
+	room := min(max(l.window/2, 1), l.maxWaiting-l.waiting)
 	if s.asking || s.draining || !s.loaded || s.marking || s.current.pub == nil || l.mustMark ||
-		room < max(l.window/4, 1) || l.ready.count > l.window/2 || l.full() {
+		room < max(l.window/4, 1) || l.ready.count > l.window/4 || l.full() {
 		return
 	}
 	s.asked = ask{
@@ -155,7 +155,7 @@ func (s *shard) settleParked(ctx context.Context, r *row) {
 		case err != nil:
 			s.later(time.Now(), func(ctx context.Context) { s.settleParked(ctx, r) })
 		default:
-			s.logger.Info().Str(telemetry.FieldEventID, r.msg.ID).Msg("parked row published")
+			s.logger.Info().Str(telemetry.FieldEventID, r.msg.text(textID)).Msg("parked row published")
 			s.lanes.unparked(r.parked)
 		}
 	})
@@ -185,7 +185,7 @@ func (s *shard) parkedAs(v verdict, f failure, there bool) {
 	if f.dead {
 		level = zerolog.ErrorLevel
 	}
-	s.logger.WithLevel(level).Err(v.err).Str(telemetry.FieldEventID, r.msg.ID).Str(telemetry.FieldType, r.msg.Type).Str(telemetry.FieldReason, v.reason).Int(telemetry.FieldAttempt, f.attempts).
+	s.logger.WithLevel(level).Err(v.err).Str(telemetry.FieldEventID, r.msg.text(textID)).Str(telemetry.FieldType, r.msg.text(textType)).Str(telemetry.FieldReason, v.reason).Int(telemetry.FieldAttempt, f.attempts).
 		Bool("dead", f.dead).Msg("bad row parked")
 	switch {
 	case r.parked != nil && there:

@@ -13,7 +13,7 @@ func (r *row) trace(confirmed time.Time) {
 		return
 	}
 	telemetry.Step{
-		Operation: telemetry.OpPublish, Destination: r.msg.Exchange, MessageID: r.msg.ID, EventType: r.msg.Type,
-		Parent: parent, State: r.msg.text(textTraceState), Began: r.sentAt, Ended: confirmed,
+		Operation: telemetry.OpPublish, Destination: r.route.name.exchange, MessageID: r.msg.text(textID), EventType: r.msg.text(textType),
+		Parent: parent, State: r.msg.text(textTraceState), Began: confirmed.Add(-r.sentAt.ago(confirmed)), Ended: confirmed,
 	}.Record()
 }

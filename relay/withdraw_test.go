@@ -25,7 +25,7 @@ func newLaneBench() *laneBench {
 }
 
 func (b *laneBench) row(id int64, key string) *row {
-	return &row{id: id, readAt: b.now, hash: int64(len(key)), msg: content{ID: strconv.FormatInt(id, 10), Key: key, Type: "r"}}
+	return &row{id: id, readAt: instantOf(b.now), hash: int64(len(key)), msg: contentOf(strconv.FormatInt(id, 10), key, "r")}
 }
 
 func (b *laneBench) read(key string, ids ...int64) {
@@ -140,11 +140,11 @@ func TestAConfirmThatNeverComesIsGivenUp(t *testing.T) {
 	b := newLaneBench()
 	b.read("", 1)
 	r := b.fly()
-	late := r.sentAt.Add(b.confirm)
+	late := r.sentAt.time().Add(b.confirm)
 	b.expire(late)
 	require.Equal(t, 1, b.overdue)
 	require.False(t, b.unanswered(late))
-	later := r.sentAt.Add(patienceForConfirms*b.confirm + time.Second)
+	later := r.sentAt.time().Add(patienceForConfirms*b.confirm + time.Second)
 	require.True(t, b.unanswered(later))
 	b.lost(false)
 	require.False(t, b.unanswered(later))
