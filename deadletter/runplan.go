@@ -22,7 +22,7 @@ import (
 const (
 	maxRamp    = 20
 	maxWave    = 100_000 // letters of one wave: some 20 MiB
-	restWave   = 50_000  // letters of one wave after the ramp
+	restWave   = 25_000  // letters of one wave after the ramp
 	planBatch  = 500
 	minSettle  = time.Second
 	maxSettle  = 7 * 24 * time.Hour
