@@ -171,6 +171,17 @@ func TestStreams(t *testing.T) {
 	require.NoError(t, lines.Err())
 }
 
+// A slow answer does not make figures old for long, and the page says how old they are.
+func TestASlowServiceIsAskedAgainSoon(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{0: 2 * time.Second, 300 * time.Millisecond: 3 * time.Second, 5 * time.Second: 15 * time.Second, time.Minute: 15 * time.Second} {
+		require.Equal(t, want, console.Rest(2*time.Second, took), took)
+	}
+	require.Equal(t, 30*time.Second, console.Rest(30*time.Second, time.Minute))
+	require.Equal(t, "schema shop", console.Health(time.Now()))
+	require.Regexp(t, `^schema shop; answers slowly, figures are from \d{4}-`, console.Health(time.Now().Add(-15*time.Second)))
+}
+
 // Without its services the console says what it lacks, and shows what it knew.
 func TestServicesAway(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,14 @@ const (
 	MaxLooksEach    = maxLooksEach
 )
 
+// Rest is how long an asker waits after an answer.
+var Rest = rest //nolint:gochecknoglobals // a function
+
+// Health is what the overview says in detail of a service that answers and was last known at some time.
+func Health(known time.Time) string {
+	return health("PostgreSQL", known, nil, lateFrom, "schema shop").Detail
+}
+
 // MaxRequests is the most at a time.
 const MaxRequests = maxRequests
 

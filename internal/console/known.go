@@ -23,11 +23,12 @@ import (
 	"github.com/surefoot-mq/surefoot/resilience/policy"
 )
 
-// Times of asking. An asker waits at least ten times as long as the answer took.
+// Times of asking.
 const (
 	askTimeout  = 5 * time.Second
-	flowsEvery  = 5 * time.Second // as often as the broker's statistics change
-	groupsEvery = 5               // intervals
+	maxRest     = 15 * time.Second // after a slow answer
+	flowsEvery  = 5 * time.Second  // as often as the broker's statistics change
+	groupsEvery = 5                // intervals
 	slowEvery   = 8
 	sagasEvery  = 15 // reads users' tables
 	maxShown    = 50 // runs of the overview
@@ -154,6 +155,10 @@ func relays(ctx context.Context, o Options) ([]relayFact, error) {
 	return list, nil
 }
 
+// rest is how long an asker waits after an answer that took so long: ten times that, so that asking is no burden, but not so long that figures are of
+// no use.
+func rest(interval, took time.Duration) time.Duration { return max(interval, min(10*took, maxRest)) }
+
 // ask starts an asker for each kind of fact, and the ticks.
 func (c *Console) ask(ctx context.Context, working *sync.WaitGroup) {
 	o, k := c.opts, &c.known
@@ -163,7 +168,7 @@ func (c *Console) ask(ctx context.Context, working *sync.WaitGroup) {
 			for ctx.Err() == nil {
 				began := time.Now()
 				once(ctx)
-				pause.For(ctx, max(interval, 10*time.Since(began)))
+				pause.For(ctx, rest(interval, time.Since(began)))
 			}
 		})
 	}
@@ -278,7 +283,7 @@ func (c *Console) watchBroker(ctx context.Context) {
 			c.known.mu.Lock()
 			c.known.facts.Broker = fact[brokerFacts]{Value: brokerFacts{Depths: depths}, At: time.Now()}
 			c.known.mu.Unlock()
-			if !pause.For(ctx, max(o.Interval, 10*time.Since(began))) {
+			if !pause.For(ctx, rest(o.Interval, time.Since(began))) {
 				return nil
 			}
 			if err := conn.Err(); err != nil {

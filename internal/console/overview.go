@@ -115,16 +115,24 @@ func (c *Console) steps(f *facts, rows []queueRow, now time.Time) []step {
 	return []step{out, queue, retry, dead}
 }
 
-func (c *Console) services(f *facts, rows []queueRow) []service {
-	health := func(name string, known bool, err error, detail string) service {
-		switch {
-		case err != nil:
-			return service{name, status{"bad", "away"}, "see above why"}
-		case known:
-			return service{name, status{"ok", "answers"}, detail}
-		}
+// lateFrom is from which age on a page says it of figures: longer than asking every 5 seconds, and with some delay, takes.
+const lateFrom = 10 * time.Second
+
+// health is of a service that was last asked with this result, and last answered at known.
+func health(name string, known time.Time, err error, late time.Duration, detail string) service {
+	switch {
+	case err != nil:
+		return service{name, status{"bad", "away"}, "see above why"}
+	case known.IsZero():
 		return service{name, status{"none", "being asked"}, ""}
+	case time.Since(known) > late:
+		detail += "; answers slowly, figures are from " + at(known).Abs
 	}
+	return service{name, status{"ok", "answers"}, detail}
+}
+
+func (c *Console) services(f *facts, rows []queueRow) []service {
+	late := max(lateFrom, 3*c.opts.Interval)
 	o := f.Outbox.Value
 	relays := service{"Relays", status{"none", "unknown"}, ""}
 	if f.Outbox.Fresh() {
@@ -153,9 +161,9 @@ func (c *Console) services(f *facts, rows []queueRow) []service {
 		}
 	}
 	return []service{
-		health("PostgreSQL", f.Outbox.Known(), f.Outbox.Err, "schema "+c.opts.Schema),
-		health("RabbitMQ", f.Broker.Known(), f.Broker.Err, "vhost "+c.management.Vhost()),
-		health("Management API", f.Flows.Known(), f.Flows.Err, "rates and unacknowledged messages"),
+		health("PostgreSQL", f.Outbox.At, f.Outbox.Err, late, "schema "+c.opts.Schema),
+		health("RabbitMQ", f.Broker.At, f.Broker.Err, late, "vhost "+c.management.Vhost()),
+		health("Management API", f.Flows.At, f.Flows.Err, late, "rates and unacknowledged messages"),
 		relays, consumers,
 	}
 }

@@ -11,12 +11,13 @@ import (
 )
 
 type queuesData struct {
-	Rows   []queueRow
-	One    *queueRow // of the address; nil: all
-	Depths map[string]depth
-	Flows  map[string]flowView
-	Plot   plot
-	Rabbit string // the address of RabbitMQ's console; empty: not known
+	Rows    []queueRow
+	One     *queueRow // of the address; nil: all
+	Depths  map[string]depth
+	Flows   map[string]flowView
+	Plot    plot
+	Counted time.Time // zero: never
+	Rabbit  string    // the address of RabbitMQ's console; empty: not known
 }
 
 // flowView is what a template needs of a queue's statistics.
@@ -27,7 +28,7 @@ type flowView struct {
 
 func (c *Console) queuesPage(r *http.Request) (found, error) {
 	f := c.known.get()
-	d := queuesData{Rows: c.rows(&f), Depths: f.Broker.Value.Depths, Flows: map[string]flowView{}, Rabbit: c.rabbitURL()}
+	d := queuesData{Rows: c.rows(&f), Depths: f.Broker.Value.Depths, Counted: f.Broker.At, Flows: map[string]flowView{}, Rabbit: c.rabbitURL()}
 	for name, flow := range f.Flows.Value {
 		d.Flows[name] = flowView{flow.Unacknowledged, flow.Stats.Publish.PerSecond, flow.Stats.Ack.PerSecond, flow.Stats.Redeliver.PerSecond}
 	}

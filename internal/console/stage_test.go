@@ -29,8 +29,8 @@ import (
 const (
 	work = "orders.saga"
 	dlq  = "orders.saga.dlq"
-	// patience is how long a test waits for what must happen: after a slow answer, of up to 5 s, the console asks again ten times that later.
-	patience = 90 * time.Second
+	// patience is how long a test waits for what must happen: after a slow answer, of up to 5 s, the console rests for up to 15 s.
+	patience = 45 * time.Second
 )
 
 // stage is a vhost with one queue, a schema, and a console that serves them.
