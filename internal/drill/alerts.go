@@ -15,8 +15,16 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/child"
 )
 
-// promtool evaluates rules; the drill of the game day needs it.
+// promtool evaluates rules; the drill of the game day needs it. SUREFOOT_PROMTOOL names another one, as for scripts/alerts.
 const promtool = "promtool"
+
+// program is what is run for a tool.
+func program(tool string) string {
+	if named := os.Getenv("SUREFOOT_PROMTOOL"); tool == promtool && named != "" {
+		return named
+	}
+	return tool
+}
 
 // nothing is how promtool says that an expression had no result.
 var nothing = regexp.MustCompile(`got: *nil`)
@@ -51,7 +59,7 @@ func (s *stage) fires(ctx context.Context, r *recording, a GameDayAlert) (bool, 
 			return false, fmt.Errorf("write for promtool: %w", err)
 		}
 	}
-	cmd := exec.CommandContext(ctx, promtool, "test", "rules", "test.yml")
+	cmd := exec.CommandContext(ctx, program(promtool), "test", "rules", "test.yml")
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
 	out := &child.Tail{}
 	cmd.Stdout, cmd.Stderr = out, out

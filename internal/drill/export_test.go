@@ -67,3 +67,6 @@ func Recorded(series string, texts ...string) string {
 
 // Labelled is labelled for tests.
 func Labelled(series, instance string) string { return labelled(series, instance) }
+
+// Program is what is run for a tool.
+var Program = program //nolint:gochecknoglobals // a function

@@ -208,8 +208,8 @@ func (r *Runner) one(ctx context.Context, d Drill) (*Report, error) {
 // refuses says why a drill cannot be run here; "" when it can.
 func (r *Runner) refuses(d Drill) string {
 	if d.Tool != "" {
-		if _, err := exec.LookPath(d.Tool); err != nil {
-			return d.Tool + " is missing, and the drill needs it: scripts/alerts install"
+		if _, err := exec.LookPath(program(d.Tool)); err != nil {
+			return program(d.Tool) + " is missing, and the drill needs it: scripts/alerts install"
 		}
 	}
 	if d.Alone {
