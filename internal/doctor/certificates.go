@@ -19,12 +19,19 @@ const (
 // connection fails.
 func (v *visit) certificates(context.Context) ([]Finding, error) {
 	var found []Finding
-	for _, own := range []struct{ section, cert, key string }{
+	type pair struct{ section, cert, key string }
+	pairs := []pair{
 		{"database", v.config.Database.CertFile, v.config.Database.KeyFile},
 		{"amqp", v.config.AMQP.CertFile, v.config.AMQP.KeyFile},
 		{"console", v.config.Console.CertFile, v.config.Console.KeyFile},
 		{"http", v.config.HTTP.CertFile, v.config.HTTP.KeyFile},
-	} {
+	}
+	for _, q := range v.config.Topology.Queues {
+		if q.Target != nil && q.Target.HTTP != nil {
+			pairs = append(pairs, pair{q.Name + ".target.http", q.Target.HTTP.CertFile, q.Target.HTTP.KeyFile})
+		}
+	}
+	for _, own := range pairs {
 		if own.cert == "" {
 			continue
 		}

@@ -611,6 +611,9 @@ func TestCertificates(t *testing.T) {
 		c.Console.CertFile, c.Console.KeyFile = expired.Cert, expired.Key
 		c.HTTP.CertFile, c.HTTP.KeyFile = early.Cert, early.Key
 		c.Database.CertFile, c.Database.KeyFile = good.Cert, early.Key
+		c.Topology.Queues = append(c.Topology.Queues, topology.Queue{
+			Name: "mail", Target: &topology.Target{HTTP: &topology.HTTPTarget{CertFile: expired.Cert, KeyFile: expired.Key}},
+		})
 		all, err := doctor.Examine(t.Context(), doctor.Options{Config: c, Now: func() time.Time { return time.Now().Add(ahead) }})
 		require.NoError(t, err)
 		found := map[string]doctor.Finding{}
@@ -622,15 +625,16 @@ func TestCertificates(t *testing.T) {
 		return found
 	}
 	now := look(0)
-	require.Len(t, now, 4)
+	require.Len(t, now, 5)
 	for about, want := range map[string]struct {
 		severity doctor.Severity
 		found    string
 	}{
-		"amqp.cert_file":     {doctor.OK, "is valid until "},
-		"console.cert_file":  {doctor.Critical, "has expired at "},
-		"http.cert_file":     {doctor.Critical, "is not valid before "},
-		"database.cert_file": {doctor.Critical, "private key does not match public key"},
+		"amqp.cert_file":             {doctor.OK, "is valid until "},
+		"console.cert_file":          {doctor.Critical, "has expired at "},
+		"http.cert_file":             {doctor.Critical, "is not valid before "},
+		"mail.target.http.cert_file": {doctor.Critical, "has expired at "},
+		"database.cert_file":         {doctor.Critical, "private key does not match public key"},
 	} {
 		require.Equal(t, want.severity, now[about].Severity, about)
 		require.Contains(t, now[about].Found, want.found)
