@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -13,7 +14,7 @@ const (
 )
 
 // against are the goals of the relay's rate by that of another arm.
-var against = map[string]float64{"bare publisher": 0.8, "textbook": 1.5, "river": 3, "watermill": 8}
+var against = map[string]float64{"bare publisher": 0.8, "textbook": 1.5, orderedTextbook: 1.5, "river": 3, "watermill": 8}
 
 func (b *Bench) relay(ctx context.Context, s *stage, r *Report) error {
 	r.Load = Load{
@@ -34,6 +35,9 @@ func (b *Bench) relay(ctx context.Context, s *stage, r *Report) error {
 // drainAll drains fresh tables with every system.
 func (s *stage) drainAll(ctx context.Context, r *Report) error {
 	systems := s.systems()
+	if s.o.Peers != "" {
+		systems = append(systems, s.ordered())
+	}
 	turns := make([]turn, len(systems))
 	for i, sys := range systems {
 		turns[i] = turn{sys.name, func(ctx context.Context, round int) (Sample, error) { return s.drainFresh(ctx, sys, round) }}
@@ -63,7 +67,11 @@ func (s *stage) drainFresh(ctx context.Context, sys system, round int) (sample S
 	if err := t.top(ctx, s.o.Rows); err != nil {
 		return sample, err
 	}
-	return s.drain(ctx, t, round)
+	sample, err = s.drain(ctx, t, round)
+	if sys.name == orderedTextbook && sample.Disordered > 0 {
+		err = errors.Join(err, fmt.Errorf("%s: %d messages out of order", sys.name, sample.Disordered))
+	}
+	return sample, err
 }
 
 // drainBacklog compares the rate on a table where Backlog rows wait, made once and filled up before each window, with that on

@@ -125,6 +125,17 @@ func (s *stage) peer(name string) system {
 	}
 }
 
+// ordered is the textbook relay as who needs the order of keys runs it: one worker, for several take each other's rows.
+func (s *stage) ordered() system {
+	one := *s
+	one.o.Connections = 1
+	sys := one.peer("textbook")
+	sys.name = orderedTextbook
+	return sys
+}
+
+const orderedTextbook = "textbook in order"
+
 // systems are all that take turns.
 func (s *stage) systems() []system {
 	all := []system{s.bare(), s.ours()}
