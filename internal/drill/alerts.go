@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/surefoot-mq/surefoot/deploy/prometheus"
@@ -18,10 +19,12 @@ import (
 // promtool evaluates rules; the drill of the game day needs it. SUREFOOT_PROMTOOL names another one, as for scripts/alerts.
 const promtool = "promtool"
 
-// program is what is run for a tool.
-func program(tool string) string {
-	if named := os.Getenv("SUREFOOT_PROMTOOL"); tool == promtool && named != "" {
-		return named
+// program is what is run for a tool in this environment.
+func program(tool string, environ []string) string {
+	for _, entry := range environ {
+		if named, ok := strings.CutPrefix(entry, "SUREFOOT_PROMTOOL="); ok && tool == promtool && named != "" {
+			return named
+		}
 	}
 	return tool
 }
@@ -59,7 +62,7 @@ func (s *stage) fires(ctx context.Context, r *recording, a GameDayAlert) (bool, 
 			return false, fmt.Errorf("write for promtool: %w", err)
 		}
 	}
-	cmd := exec.CommandContext(ctx, program(promtool), "test", "rules", "test.yml")
+	cmd := exec.CommandContext(ctx, program(promtool, s.o.Environ), "test", "rules", "test.yml")
 	cmd.Dir, cmd.WaitDelay = dir, time.Second
 	out := &child.Tail{}
 	cmd.Stdout, cmd.Stderr = out, out

@@ -17,7 +17,7 @@ import (
 // needsTool leaves a test out where a program is missing; not where everything must be there.
 func needsTool(t *testing.T, d drill.Drill) {
 	t.Helper()
-	if _, err := exec.LookPath(drill.Program(d.Tool)); d.Tool != "" && err != nil && os.Getenv("CI") != "true" {
+	if _, err := exec.LookPath(drill.Program(d.Tool, os.Environ())); d.Tool != "" && err != nil && os.Getenv("CI") != "true" {
 		t.Skipf("%s is missing: scripts/alerts install", d.Tool)
 	}
 }
@@ -94,13 +94,14 @@ func TestWithoutItsToolADrillIsRefused(t *testing.T) {
 }
 
 func TestAnotherPromtoolMayBeNamed(t *testing.T) {
-	t.Setenv("SUREFOOT_PROMTOOL", "")
-	require.Equal(t, "promtool", drill.Program("promtool"))
-	t.Setenv("SUREFOOT_PROMTOOL", "/no/such/promtool")
-	require.Equal(t, "other", drill.Program("other"))
-	runner, err := drill.New(options(t))
+	t.Parallel()
+	o := options(t)
+	o.Environ = []string{"SUREFOOT_PROMTOOL=/no/such/promtool"}
+	runner, err := drill.New(o)
 	require.NoError(t, err)
 	reports, err := runner.Run(t.Context(), []drill.Drill{named(t, "game-day")})
 	require.NoError(t, err)
 	require.Equal(t, "/no/such/promtool is missing, and the drill needs it: scripts/alerts install", reports[0].Reason)
+	require.Equal(t, "other", drill.Program("other", o.Environ))
+	require.Equal(t, "promtool", drill.Program("promtool", []string{"SUREFOOT_PROMTOOL="}))
 }

@@ -208,8 +208,9 @@ func (r *Runner) one(ctx context.Context, d Drill) (*Report, error) {
 // refuses says why a drill cannot be run here; "" when it can.
 func (r *Runner) refuses(d Drill) string {
 	if d.Tool != "" {
-		if _, err := exec.LookPath(program(d.Tool)); err != nil {
-			return program(d.Tool) + " is missing, and the drill needs it: scripts/alerts install"
+		name := program(d.Tool, r.o.Environ)
+		if _, err := exec.LookPath(name); err != nil {
+			return name + " is missing, and the drill needs it: scripts/alerts install"
 		}
 	}
 	if d.Alone {
