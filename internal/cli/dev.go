@@ -193,7 +193,7 @@ func (d *developer) prepare(ctx context.Context) error {
 		return usageErrorf("`surefoot topology plan` says what stands in the way, docs/upgrading.md what to do", "make the queues: %w", err)
 	}
 	if err != nil {
-		return managed(fmt.Errorf("make the queues: %w", err))
+		return fmt.Errorf("make the queues: %w", err)
 	}
 	made := 0
 	for _, change := range plan.Changes {

@@ -104,7 +104,7 @@ func ruleFault(err error) (mismatch, denied bool) {
 	return ok, ok && rule.Denied
 }
 
-// isDenied recognises refusals: SQLSTATE class 28 (authorisation) and 42501 (privilege), AMQP 403.
+// isDenied recognises refusals: SQLSTATE class 28 (authorisation) and 42501 (privilege), AMQP 403, the management API's.
 func isDenied(err error) bool {
 	if _, denied := ruleFault(err); denied {
 		return true
@@ -113,7 +113,7 @@ func isDenied(err error) bool {
 	if strings.HasPrefix(state, "28") || state == pg.InsufficientPrivilege {
 		return true
 	}
-	return rabbit.Code(err) == amqp.AccessRefused || rabbit.IsVhostDenied(err)
+	return rabbit.Code(err) == amqp.AccessRefused || rabbit.IsVhostDenied(err) || errors.Is(err, rabbit.ErrManagementDenied)
 }
 
 // isUnreachable recognises services that do not answer, and what is waited for like these: a database or a vhost that its server does not have, and
@@ -121,18 +121,14 @@ func isDenied(err error) bool {
 func isUnreachable(err error) bool {
 	class := resilience.Classify(err)
 	return class == resilience.ClassUnavailable || pg.IsUnavailable(err) || resilience.IsNetwork(err) ||
-		pg.TLSAdvice(err) != "" || resilience.SQLStateOf(err) == pg.UndefinedDatabase || rabbit.IsNoVhost(err)
+		pg.TLSAdvice(err) != "" || resilience.SQLStateOf(err) == pg.UndefinedDatabase || rabbit.IsNoVhost(err) || errors.Is(err, rabbit.ErrManagementUnreachable)
 }
 
 // servicesFailure is the error of a command that plays on whatever services it is given, with the hint for one that does not answer.
 func servicesFailure(err error, hint string) error {
 	switch {
-	case errors.Is(err, rabbit.ErrManagementDenied):
-		return denied(err, "")
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), errors.Is(err, rabbit.ErrManagementDenied), errors.Is(err, rabbit.ErrManagementUnreachable):
 		return err
-	case errors.Is(err, rabbit.ErrManagementUnreachable):
-		return managed(err)
 	case isUnreachable(err):
 		return unreachable(err, hint)
 	}

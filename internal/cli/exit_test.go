@@ -50,6 +50,8 @@ func TestExitCodes(t *testing.T) {
 		"no such database":           {t.Context(), fmt.Errorf("connect: %w", &pgconn.PgError{Code: "3D000"}), 5},
 		"no such vhost":              {t.Context(), &amqp.Error{Code: amqp.NotAllowed, Reason: "NOT_ALLOWED - vhost nope not found"}, 5},
 		"no such vhost, management":  {t.Context(), fmt.Errorf("plan: %w", rabbit.ErrNoVhost), 5},
+		"management refuses":         {t.Context(), fmt.Errorf("plan: %w", rabbit.ErrManagementDenied), 4},
+		"management away":            {t.Context(), fmt.Errorf("plan: %w", rabbit.ErrManagementUnreachable), 5},
 		"vhost refused":              {t.Context(), &amqp.Error{Code: amqp.NotAllowed, Reason: "NOT_ALLOWED - access to vhost 'x' refused for user 'y'"}, 4},
 		"not allowed":                {t.Context(), &amqp.Error{Code: amqp.NotAllowed, Reason: "NOT_ALLOWED - attempt to reuse consumer tag"}, 1},
 		"unreachable":                {t.Context(), unreachable(errors.New("x"), ""), 5},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/topology"
 )
 
@@ -33,17 +32,6 @@ func (s *session) topology() (*topology.Topology, topology.Spec, error) {
 		Host: s.env.Host, Version: s.build().Version, Logger: logger,
 	})
 	return t, c.Topology, err
-}
-
-// managed gives failures of the management API their exit codes.
-func managed(err error) error {
-	switch {
-	case errors.Is(err, rabbit.ErrManagementDenied):
-		return denied(err, "correct user and password, or give the user that tag: rabbitmqctl set_user_tags USER monitoring")
-	case errors.Is(err, rabbit.ErrManagementUnreachable):
-		return unreachable(err, "set --management-url, or enable the plugin rabbitmq_management; `surefoot topology apply --yes` works without it")
-	}
-	return err
 }
 
 func topologyPlan(s *session) *cobra.Command {
@@ -73,7 +61,7 @@ func topologyPlan(s *session) *cobra.Command {
 func (s *session) showPlan(ctx context.Context, t *topology.Topology, prune bool) (text string, err error) {
 	plan, err := t.Plan(ctx)
 	if err != nil {
-		return "", managed(err)
+		return "", err
 	}
 	if err := render(s, changes(plan)); err != nil {
 		return "", err
@@ -158,7 +146,7 @@ func (s *session) confirmApply(ctx context.Context, t *topology.Topology, spec t
 		return s.confirm(ctx, question{Verb: "declare", Count: len(spec.Queues), Thing: "queue", Target: "surefoot.yaml, with their retry and dead-letter queues"})
 	}
 	if err != nil {
-		return managed(err)
+		return err
 	}
 	return s.confirm(ctx, question{Verb: "make", Count: plan.Pending(prune), Thing: "change", Target: "the broker's topology"})
 }
@@ -174,7 +162,7 @@ func (s *session) apply(ctx context.Context, t *topology.Topology, prune bool) e
 	case errors.Is(err, topology.ErrConflicts):
 		return partly(err)
 	case err != nil:
-		return managed(err)
+		return err
 	case plan.Pending(prune) > 0:
 		return partly(fmt.Errorf("not made yet: %s; the details say why", counted(plan.Pending(prune), "change")))
 	}

@@ -156,8 +156,6 @@ func mendAbsence(p part, err error) string {
 		return rabbit.Advice(err)
 	case p == broker && refused(err):
 		return "give the user what is refused (rabbitmqctl set_permissions), or correct SUREFOOT_AMQP_URL"
-	case errors.Is(err, rabbit.ErrManagementDenied):
-		return "correct user and password, or give the user the tag that plan, verify and this need: rabbitmqctl set_user_tags USER monitoring"
 	case p == tables:
 		return "`surefoot migrate up`"
 	case p == management:

@@ -8,7 +8,7 @@ import (
 )
 
 // Advice is what to do about the error of a broker that is there and lets nobody in: a vhost that it does not have, a user or a password that
-// it does not know. Empty for every other error.
+// it does not know; and about a management API that refuses or does not answer. Empty for every other error.
 func Advice(err error) string {
 	refusal, ok := errors.AsType[*amqp.Error](err)
 	switch {
@@ -18,6 +18,10 @@ func Advice(err error) string {
 		return "correct user and password in SUREFOOT_AMQP_URL; rabbitmqctl change_password sets another"
 	case IsVhostDenied(err):
 		return "let the user into the vhost: rabbitmqctl set_permissions --vhost NAME USER CONFIGURE WRITE READ; or correct user and vhost in SUREFOOT_AMQP_URL"
+	case errors.Is(err, ErrManagementDenied):
+		return "correct user and password, or give the user the tag that the management API wants: rabbitmqctl set_user_tags USER monitoring"
+	case errors.Is(err, ErrManagementUnreachable):
+		return "enable the plugin rabbitmq_management, or set SUREFOOT_MANAGEMENT_URL; `surefoot topology apply --yes` works without it"
 	}
 	return ""
 }
