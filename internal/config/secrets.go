@@ -1,12 +1,12 @@
 package config
 
 import (
-	"net"
 	"net/url"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/surefoot-mq/surefoot/internal/rabbit"
 	"github.com/surefoot-mq/surefoot/internal/urlfile"
 )
 
@@ -119,10 +119,7 @@ func managementOf(broker, given URL) (whole, source URL) {
 	if first, _, several := strings.Cut(host, ","); several {
 		host, _, _ = strings.Cut(first, ":") // without its port, which all but the last keep
 	}
-	management := &url.URL{Scheme: "http", Host: net.JoinHostPort(host, "15672")}
-	if uri.Scheme == "amqps" {
-		management.Scheme, management.Host = "https", net.JoinHostPort(host, "15671")
-	}
+	management := rabbit.UsualManagementURL(uri.Scheme, host)
 	if given != "" {
 		if management, err = url.Parse(given.Reveal()); err != nil {
 			return given, given

@@ -120,13 +120,18 @@ func (a access) do(op string, request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// UsualManagementURL is where the management API of a broker is unless something else is said: its host at the plugin's port, encrypted when AMQP
+// is. It is without credentials.
+func UsualManagementURL(scheme, host string) *url.URL {
+	if scheme == "amqps" {
+		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, "15671")}
+	}
+	return &url.URL{Scheme: "http", Host: net.JoinHostPort(host, "15672")}
+}
+
 func managementURL(raw string, uri amqp.URI) (*url.URL, error) {
 	if raw == "" {
-		scheme, port := "http", "15672"
-		if uri.Scheme == "amqps" {
-			scheme, port = "https", "15671"
-		}
-		return &url.URL{Scheme: scheme, Host: net.JoinHostPort(uri.Host, port)}, nil
+		return UsualManagementURL(uri.Scheme, uri.Host), nil
 	}
 	raw, err := resolve(raw)
 	if err != nil {
