@@ -17,8 +17,12 @@ import (
 	"github.com/surefoot-mq/surefoot/internal/tlsfiles"
 )
 
-// maxProbes bounds the connections to the probes.
-const maxProbes = 256
+// Bounds of the connections to the probes. Those of one address leave as many to the others: it cannot keep the probes from who decides
+// by them whether the process lives.
+const (
+	maxProbes        = 256
+	maxProbesPerHost = maxProbes / 2
+)
 
 // Limits for clients of the probes. They are small requests from near by: whoever needs longer is a slow
 // client that would hold a connection.
@@ -54,7 +58,7 @@ type Server struct {
 // looks at the broker or the database, because restarting a healthy process does not bring them back.
 func Serve(ctx context.Context, opts ServerOptions) (*Server, error) {
 	opened, err := listener.Listen(ctx, listener.Options{
-		Address: opts.Listen, Name: "http", Files: opts.Files, Connections: maxProbes, PerHost: maxProbes, Logger: opts.Logger,
+		Address: opts.Listen, Name: "http", Files: opts.Files, Connections: maxProbes, PerHost: maxProbesPerHost, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("probes: %w", err)

@@ -223,6 +223,23 @@ func TestSlowClientIsCutOff(t *testing.T) {
 	require.NoError(t, server.Close(t.Context()))
 }
 
+// The address that takes connections for nothing has no more than its own probes refused.
+func TestOneAddressDoesNotTakeAllProbes(t *testing.T) {
+	t.Parallel()
+	server := serve(t, prometheus.NewRegistry(), io.Discard)
+	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	for range 300 {
+		conn, err := other.DialContext(t.Context(), "tcp", server.Addr())
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	response, err := get("http://" + server.Addr() + "/livez")
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.NoError(t, server.Close(t.Context()))
+	require.Equal(t, http.StatusOK, response.StatusCode)
+}
+
 func TestPoolMetricsFollowTheRules(t *testing.T) {
 	t.Parallel()
 	pool, err := pg.Open(t.Context(), pg.Options{URL: "postgres://ann@127.0.0.1:1/d", MaxConns: 7})
