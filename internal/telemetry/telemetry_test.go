@@ -228,14 +228,18 @@ func TestOneAddressDoesNotTakeAllProbes(t *testing.T) {
 	t.Parallel()
 	server := serve(t, prometheus.NewRegistry(), io.Discard)
 	other := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	var taken []net.Conn
 	for range 300 {
 		conn, err := other.DialContext(t.Context(), "tcp", server.Addr())
 		require.NoError(t, err)
-		defer conn.Close()
+		taken = append(taken, conn)
 	}
 	response, err := get("http://" + server.Addr() + "/livez")
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
+	for _, conn := range taken {
+		require.NoError(t, conn.Close())
+	}
 	require.NoError(t, server.Close(t.Context()))
 	require.Equal(t, http.StatusOK, response.StatusCode)
 }
