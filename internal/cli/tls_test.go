@@ -41,7 +41,9 @@ func TestCommandsOverTLS(t *testing.T) {
 		require.Zero(t, got.code, "%s: %s", args, got.stderr)
 	}
 	got := run(t, e, "doctor")
-	require.NotContains(t, got.stdout, "certificate")
+	require.NotContains(t, got.stdout, "client certificate")
+	require.NotContains(t, got.stdout, "set database.cert_file")
+	require.Contains(t, got.stdout, "database.cert_file is valid until")
 
 	e.Environ = trust
 	got = run(t, e, "migrate", "status")
