@@ -47,7 +47,8 @@ const (
 // A prefetch counts held letters too, and cannot be changed for a consumer that exists. When all of it is held, the consumer is
 // cancelled, which keeps its letters unacknowledged, and another one continues on the same channel: a generation. Each is as large as
 // what was seen allows by its size, and no larger unless what is to come would not fit into the few generations which the broker gives
-// back in order: it reads all of a prefetch before it sends the first letter (3.10), which of 65,535 took it half a minute.
+// back in order: it reads all of a prefetch before it sends the first letter (3.10), which of 65,535 took it over half a minute on a busy
+// machine.
 //
 // The broker keeps letters that were given back once in front of the others, and appends there what is given back again: a look
 // that takes only a part of them would put that part behind the rest (measured on 3.10 and 4.0). So close receives on until it has
