@@ -52,17 +52,17 @@ WITH now AS MATERIALIZED (
     WHERE a.snapshot IS NOT NULL AND pg_visible_in_snapshot(t.xid, now.snapshot)
 ), late AS (
     SELECT c.bytes, x.* FROM committed c CROSS JOIN LATERAL (
-        SELECT x.* FROM @schema@.outbox x
+        SELECT x.*, x.ctid AS at FROM @schema@.outbox x
         WHERE (x.xid, x.shard, x.id) > (c.xid, c.shard, 0) AND (x.xid, x.shard, x.id) <= (c.xid, c.shard, c.cursor)
         ORDER BY x.xid, x.shard, x.id LIMIT c.n + 1) x
     UNION ALL
     SELECT a.bytes, x.* FROM asked a CROSS JOIN LATERAL (
-        SELECT x.* FROM @schema@.outbox x
+        SELECT x.*, x.ctid AS at FROM @schema@.outbox x
         WHERE (x.xid, x.shard, x.id) >= (a.since, 0, 0) AND x.xid < a.until AND x.shard = a.shard AND x.id <= a.cursor
         ORDER BY x.xid, x.shard, x.id LIMIT a.n + 1) x
     WHERE a.snapshot IS NOT NULL
 )
-SELECT 0::smallint AS kind, 0::smallint, now.last, pg_is_in_recovery()::integer::bigint, pg_postmaster_start_time(), clock_timestamp(),
+SELECT 0::smallint AS kind, 0::smallint, now.last, pg_is_in_recovery()::integer::bigint, '(0,0)'::tid, pg_postmaster_start_time(), clock_timestamp(),
        now.snapshot::text, '', '', '', '', '', '', '', '', '', '', '', NULL::json, ''::bytea FROM now
 UNION ALL
 SELECT 1::smallint, ` + rowColumns + ` FROM (
@@ -71,7 +71,7 @@ SELECT 1::smallint, ` + rowColumns + ` FROM (
 WHERE x.before < x.bytes
 UNION ALL
 SELECT 2::smallint, ` + rowColumns + ` FROM asked a CROSS JOIN LATERAL (
-    SELECT x.*, sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
+    SELECT x.*, x.ctid AS at, sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
     FROM @schema@.outbox x
     WHERE (x.shard, x.id) > (a.shard, a.cursor) AND x.shard <= a.shard
     ORDER BY x.shard, x.id LIMIT a.n) x

@@ -6,13 +6,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/surefoot-mq/surefoot/message"
 )
 
-// rowColumns are the columns of a message, as scanRow reads them.
-const rowColumns = `x.shard, x.id, x.hash, x.created_at, x.occurred_at, x.message_id, x.type, x.key, x.exchange, x.routing_key,
+// rowColumns are the columns of a message, as scanner reads them. "at" is the row's ctid.
+const rowColumns = `x.shard, x.id, x.hash, x.at, x.created_at, x.occurred_at, x.message_id, x.type, x.key, x.exchange, x.routing_key,
     x.content_type, x.source, x.correlation_id, x.causation_id, x.request_id, x.traceparent, x.tracestate, x.headers, x.payload`
 
 // rowOverhead is what a row costs in memory besides its payload and headers, in bytes, roughly.
@@ -60,6 +61,7 @@ type row struct {
 	route    *route
 	unit     *unit      // nil: no key, so no order
 	parked   *parkedRef // nil: it does not live in outbox_parked
+	at       pgtype.TID // where it was read, most probably still its place
 
 	shard    int16
 	place    place

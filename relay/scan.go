@@ -14,6 +14,7 @@ const (
 	colShard = iota
 	colID
 	colHash
+	colAt
 	colCreated
 	colOccurred
 	colFirstText // message_id, and the other texts up to the headers
@@ -47,11 +48,12 @@ func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err
 		kind = int16(binary.BigEndian.Uint16(raw[0]))
 	}
 	values := raw[s.from:]
-	if len(values[colShard]) != 2 || len(values[colID]) != 8 || len(values[colHash]) != 8 || len(values[colCreated]) != 8 || len(values[colOccurred]) != 8 {
-		return 0, nil, fmt.Errorf("a row of the outbox has columns of %d, %d, %d, %d and %d bytes where 2, 8, 8, 8 and 8 are expected",
-			len(values[colShard]), len(values[colID]), len(values[colHash]), len(values[colCreated]), len(values[colOccurred]))
+	if len(values[colShard]) != 2 || len(values[colID]) != 8 || len(values[colHash]) != 8 || len(values[colAt]) != 6 || len(values[colCreated]) != 8 || len(values[colOccurred]) != 8 {
+		return 0, nil, fmt.Errorf("a row of the outbox has columns of %d, %d, %d, %d, %d and %d bytes where 2, 8, 8, 6, 8 and 8 are expected",
+			len(values[colShard]), len(values[colID]), len(values[colHash]), len(values[colAt]), len(values[colCreated]), len(values[colOccurred]))
 	}
 	r.shard, r.id, r.hash = int16(binary.BigEndian.Uint16(values[colShard])), integer(values[colID]), integer(values[colHash])
+	r.at = pgtype.TID{BlockNumber: binary.BigEndian.Uint32(values[colAt]), OffsetNumber: binary.BigEndian.Uint16(values[colAt][4:]), Valid: true}
 	r.created, r.msg.occurred = micros(values[colCreated]), micros(values[colOccurred])
 	s.keep(&r.msg, values[colFirstText:colHeaders])
 	r.headers, r.msg.payload = copied(values[colHeaders]), copied(values[colPayload])
@@ -62,7 +64,7 @@ func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err
 func (s *scanner) scanText(rows pgx.Rows, r *row) (kind int16, _ *row, err error) {
 	var created, occurred time.Time
 	var texts [colHeaders - colFirstText][]byte
-	to := append([]any{&kind}[:s.from], &r.shard, &r.id, &r.hash, &created, &occurred)
+	to := append([]any{&kind}[:s.from], &r.shard, &r.id, &r.hash, &r.at, &created, &occurred)
 	for i := range texts {
 		to = append(to, &texts[i])
 	}

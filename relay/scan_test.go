@@ -41,7 +41,7 @@ func TestRowsAreReadAlikeFromTextAndFromBytes(t *testing.T) {
 	t.Cleanup(simple.Close)
 	var all [2][]*row
 	for i, pool := range []*pgxpool.Pool{db.Pool, simple} {
-		rows, err := pool.Query(t.Context(), `SELECT `+rowColumns+` FROM `+db.Schema+`.outbox x ORDER BY id`)
+		rows, err := pool.Query(t.Context(), `SELECT `+rowColumns+` FROM (SELECT *, ctid AS at FROM `+db.Schema+`.outbox) x ORDER BY id`)
 		require.NoError(t, err)
 		all[i], err = collectRows(rows, time.Time{})
 		require.NoError(t, err)

@@ -55,6 +55,36 @@ func TestSettlingTwiceNeverDeletesTheNeighbour(t *testing.T) {
 	require.Equal(t, 62, rowsLeft(t, db))
 }
 
+// TestSettlingFindsMovedRows has rows that are not where they were read, and other rows in their places.
+func TestSettlingFindsMovedRows(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	fill(t, db, 64)
+	(&leaseStore{pool: db.Pool, schema: db.Schema, ttl: time.Minute}).takeAll(t)
+	table := db.Schema + ".outbox"
+	_, err := db.Pool.Exec(t.Context(), `DELETE FROM `+table+` WHERE id = 3`) // so that the rewrite moves what follows
+	require.NoError(t, err)
+	rows, err := db.Pool.Query(t.Context(), `SELECT `+rowColumns+` FROM (SELECT *, ctid AS at FROM `+table+`) x WHERE id IN (11, 19, 27) ORDER BY id`)
+	require.NoError(t, err)
+	read, err := collectRows(rows, time.Now())
+	require.NoError(t, err)
+	require.True(t, read[0].at.Valid)
+	_, err = db.Pool.Exec(t.Context(), `VACUUM FULL `+table)
+	require.NoError(t, err)
+	s := newSettler(Options{Pool: db.Pool, Schema: db.Schema})
+	_, err = s.delete(t.Context(), []settlement{{shard: 3, epoch: 1, rows: read[:2]}})
+	require.NoError(t, err)
+	require.Equal(t, 61, rowsLeft(t, db))
+	_, err = db.Pool.Exec(t.Context(), `UPDATE `+table+` SET headers = '{}'`)
+	require.NoError(t, err)
+	_, err = s.delete(t.Context(), []settlement{{shard: 3, epoch: 1, rows: read}})
+	require.NoError(t, err)
+	require.Equal(t, 60, rowsLeft(t, db))
+	var left int
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+table+` WHERE id IN (3, 11, 19, 27)`).Scan(&left))
+	require.Zero(t, left)
+}
+
 func rowsLeft(t *testing.T, db testkit.DB) (n int) {
 	t.Helper()
 	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT count(*) FROM `+db.Schema+`.outbox`).Scan(&n))
@@ -65,12 +95,17 @@ func rowsLeft(t *testing.T, db testkit.DB) (n int) {
 func buffers(t *testing.T, tx pgx.Tx, types, sql, args string) int {
 	t.Helper()
 	ctx := t.Context()
-	for _, statement := range []string{"DEALLOCATE ALL", "SET LOCAL plan_cache_mode = force_generic_plan", "PREPARE probe(" + types + ") AS " + sql} {
+	for _, statement := range []string{"DEALLOCATE ALL", settings, "PREPARE probe(" + types + ") AS " + sql} {
 		_, err := tx.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol)
 		require.NoError(t, err, statement)
 	}
+	return touched(t, tx, "EXECUTE probe("+args+")")
+}
+
+func touched(t *testing.T, tx pgx.Tx, statement string) int {
+	t.Helper()
 	var out string
-	require.NoError(t, tx.QueryRow(ctx, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE probe("+args+")", pgx.QueryExecModeSimpleProtocol).Scan(&out))
+	require.NoError(t, tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, pgx.QueryExecModeSimpleProtocol).Scan(&out))
 	var plans []struct{ Plan node }
 	require.NoError(t, json.Unmarshal([]byte(out), &plans))
 	return plans[0].Plan.most()
@@ -111,7 +146,12 @@ func TestPlansHoldWhenStatisticsSayEmpty(t *testing.T) {
 	for i := range ids {
 		ids[i], of[i] = strconv.Itoa(3+8*i*20), "3"
 	}
-	settle := fmt.Sprintf("'{3}', '{1}', '{%s}', '{%s}'", strings.Join(of, ","), strings.Join(ids, ","))
+	const settleTypes = "smallint[], bigint[], smallint[], bigint[], tid[]"
+	var places string
+	require.NoError(t, db.Pool.QueryRow(t.Context(), `SELECT array_agg(ctid ORDER BY id)::text FROM `+db.Schema+`.outbox WHERE id = ANY ($1::text::bigint[])`,
+		"{"+strings.Join(ids, ",")+"}").Scan(&places))
+	settle := fmt.Sprintf("'{3}', '{1}', '{%s}', '{%s}', '%s'", strings.Join(of, ","), strings.Join(ids, ","), places)
+	settleMoved := fmt.Sprintf("'{3}', '{1}', '{%s}', '{%s}', '{}'", strings.Join(of, ","), strings.Join(ids, ","))
 	hashes := "'{1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}'"
 	for _, tuples := range []string{"0", "-1", "300000"} {
 		tx, err := db.Pool.Begin(t.Context())
@@ -127,7 +167,8 @@ func TestPlansHoldWhenStatisticsSayEmpty(t *testing.T) {
 			"tail, nothing there": {readTypes, readSQL.In(db.Schema), fmt.Sprintf("%s, %s, %s, %s, %s", shards, eight("400000"), eight(`"`+after+`"`), eight("500"), eight("1000000")), 200},
 			"tail, full page":     {readTypes, readSQL.In(db.Schema), fmt.Sprintf("%s, %s, %s, %s, %s", shards, eight("150000"), eight(`"`+after+`"`), eight("100"), eight("1000000")), 2000},
 			"late rows":           {readTypes, readSQL.In(db.Schema), fmt.Sprintf("%s, %s, %s, %s, %s", shards, eight("400000"), eight(`"`+before+`"`), eight("100"), eight("1000000")), 12000},
-			"settle 500":          {"smallint[], bigint[], smallint[], bigint[]", settleSQL.In(db.Schema), settle, 500 * 8},
+			"settle 500":          {settleTypes, settleSQL.In(db.Schema), settle, 500 * 8},
+			"settle 500 moved":    {settleTypes, settleSQL.In(db.Schema), settleMoved, 500 * 8},
 			"pass":                {"smallint, bigint, bigint, bigint[], boolean, integer, bigint", passSQL.In(db.Schema), "'3', '100000', '100400', " + hashes + ", 'true', '100', '1000000'", 200},
 			"sweep":               {"smallint, bigint, bigint, text, integer", sweepSQL.In(db.Schema), "'3', '100000', '100800', '" + after + "', '1000'", 300},
 		} {
@@ -217,4 +258,31 @@ func TestHotStatementsKeepTheirGenericPlan(t *testing.T) {
 	var mode string
 	require.NoError(t, pool.QueryRow(t.Context(), `SHOW plan_cache_mode`).Scan(&mode))
 	require.Equal(t, "auto", mode, "nothing is left in the session")
+}
+
+// TestThePlanOfAnEmptyTableServesAFullOne has a plan that was made when to read the whole table would have been the cheapest.
+func TestThePlanOfAnEmptyTableServesAFullOne(t *testing.T) {
+	t.Parallel()
+	db := testkit.Database(t)
+	table := db.Schema + ".outbox"
+	_, err := db.Pool.Exec(t.Context(), `ALTER TABLE `+table+` SET (autovacuum_enabled = off)`)
+	require.NoError(t, err)
+	fill(t, db, 8)
+	_, err = db.Pool.Exec(t.Context(), `VACUUM ANALYZE `+table)
+	require.NoError(t, err)
+	(&leaseStore{pool: db.Pool, schema: db.Schema, ttl: time.Minute}).takeAll(t)
+	tx, err := db.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), settings)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "PREPARE early(smallint[], bigint[], smallint[], bigint[], tid[]) AS "+settleSQL.In(db.Schema), pgx.QueryExecModeSimpleProtocol)
+	require.NoError(t, err)
+	explain := func() int {
+		return touched(t, tx, "EXECUTE early('{3}', '{1}', '{3}', '{3}', '{\"(0,3)\"}')")
+	}
+	require.LessOrEqual(t, explain(), 20)
+	_, err = tx.Exec(t.Context(), fillSQL.In(db.Schema), 100_000)
+	require.NoError(t, err)
+	require.LessOrEqual(t, explain(), 20)
 }

@@ -16,7 +16,7 @@ const (
 	// which could turn the plan around, by IS TRUE.
 	passSQL pg.SQL = `
 SELECT ` + rowColumns + ` FROM (
-    SELECT x.*, sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
+    SELECT x.*, x.ctid AS at, sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
     FROM @schema@.outbox x
     WHERE (x.shard, x.id) > ($1, $2) AND x.shard <= $1 AND (x.shard, x.id) <= ($1, $3)
       AND ((x.hash IN (SELECT unnest($4::bigint[]))) IS TRUE AND x.key <> '' OR $5 AND x.key = '')
@@ -71,7 +71,7 @@ func (s *slowStore) query(ctx context.Context, timeout time.Duration, use func(p
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(genericPlan+"; set local statement_timeout = %d", timeout.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(settings+"; set local statement_timeout = %d", timeout.Milliseconds())); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx, sql, args...)

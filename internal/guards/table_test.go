@@ -425,7 +425,7 @@ var all = []guard{
 	},
 	{
 		name: "statistics choose no plan of the relay", file: "relay/planned.go",
-		from: "\tbatch.Queue(genericPlan)\n", to: "\tbatch.Queue(\"select 1\")\n",
+		from: "\tbatch.Queue(settings)\n", to: "\tbatch.Queue(\"select 1\")\n",
 		pkg: "relay", test: "TestHotStatementsKeepTheirGenericPlan",
 	},
 	{
