@@ -35,7 +35,8 @@ type Options struct {
 	// connections. Required; the caller closes it.
 	Pool *pgxpool.Pool
 	// ListenURL reaches the database directly, not through a pooler, for the doorbell that wakes a
-	// sleeping relay. Default: "", no doorbell; rows then wait up to PollMax.
+	// sleeping relay; while rows come one by one each is then read as soon as it is committed. Default: "", no doorbell; rows then wait up to PollMax,
+	// or PollMin while others come.
 	ListenURL string
 	// Schema that `surefoot migrate up` made. Default: "surefoot".
 	Schema string
@@ -74,7 +75,7 @@ type Options struct {
 	Backoff time.Duration
 	// OnPoison is Strict or Skip. Default: Strict.
 	OnPoison OnPoison
-	// PollMin is the wait between reads until nothing has come for PollMax. Default: 2 ms.
+	// PollMin is the wait between reads until nothing has come for PollMax, unless the doorbell is waited for. Default: 2 ms.
 	PollMin time.Duration
 	// PollMax is the wait between reads when idle. Default: 100 ms.
 	PollMax time.Duration

@@ -28,7 +28,7 @@ var (
 )
 
 // readSQL reads for all shards that asked, in one snapshot. The first row of the result is about the statement
-// itself: the sequence's last value, the snapshot, whether this is a standby, when the server started.
+// itself: the doorbell, the sequence's last value, the snapshot, whether this is a standby, when the server started.
 //
 // The forms of the row comparisons are what keeps the plan: only one index can serve each of them, also when
 // the statistics claim that the table is empty, which for a queue they mostly do. "x.shard <= a.shard" ends a
@@ -62,16 +62,16 @@ WITH now AS MATERIALIZED (
         ORDER BY x.xid, x.shard, x.id LIMIT a.n + 1) x
     WHERE a.snapshot IS NOT NULL
 )
-SELECT 0::smallint AS kind, 0::smallint, now.last, pg_is_in_recovery()::integer::bigint, '(0,0)'::tid, pg_postmaster_start_time(), clock_timestamp(),
+SELECT 0::smallint AS kind, (SELECT last_value FROM @schema@.outbox_doorbell)::smallint, now.last, pg_is_in_recovery()::integer::bigint, '(0,0)'::tid, pg_postmaster_start_time(), clock_timestamp(),
        now.snapshot::text, '', '', '', '', '', '', '', '', '', '', '', NULL::json, ''::bytea FROM now
 UNION ALL
 SELECT 1::smallint, ` + rowColumns + ` FROM (
-    SELECT x.*, sum(` + rowSize + `) OVER (PARTITION BY x.shard ORDER BY x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
+    SELECT x.*, coalesce(sum(` + rowSize + `) OVER (PARTITION BY x.shard ORDER BY x.id ` + before + `), 0) AS before
     FROM late x) x
 WHERE x.before < x.bytes
 UNION ALL
 SELECT 2::smallint, ` + rowColumns + ` FROM asked a CROSS JOIN LATERAL (
-    SELECT x.*, x.ctid AS at, sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
+    SELECT x.*, x.ctid AS at, coalesce(sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ` + before + `), 0) AS before
     FROM @schema@.outbox x
     WHERE (x.shard, x.id) > (a.shard, a.cursor) AND x.shard <= a.shard
     ORDER BY x.shard, x.id LIMIT a.n) x
@@ -112,6 +112,7 @@ type head struct {
 	last     int64
 	snapshot string
 	server   time.Time
+	armed    bool // the doorbell is
 }
 
 // read carries out the asks in one statement.
@@ -148,7 +149,7 @@ func scanPages(rows pgx.Rows, pages map[int16]*page, began time.Time) (head, err
 			return h, err
 		}
 		if kind == kindHead {
-			if h = (head{last: r.id, snapshot: r.msg.text(textID), server: time.UnixMicro(r.created)}); r.hash != 0 {
+			if h = (head{last: r.id, snapshot: r.msg.text(textID), server: time.UnixMicro(r.created), armed: r.shard == bellArmed}); r.hash != 0 {
 				return h, errStandby
 			}
 			continue

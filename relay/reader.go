@@ -6,30 +6,23 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/rs/zerolog"
-
-	"github.com/surefoot-mq/surefoot/internal/pg"
 )
 
 const (
 	// readTimeout bounds one read of the main lane.
 	readTimeout = 20 * time.Second
-	// looksPerPoll is how often the reader looks whether a read is worth while, in the wait for the next one.
-	looksPerPoll = 4
-	// gapMemory is over how many rows the distance of two is averaged.
-	gapMemory = 8
+	// gapMemory is over how many rows their distance is averaged.
+	gapMemory = 32
+	// rarePolls is how many polls apart rows are that come one by one.
+	rarePolls = 2
 )
-
-// lookSQL asks whether anything has changed, at a tenth of what a read costs.
-const lookSQL pg.SQL = `SELECT last_value, pg_current_snapshot()::text FROM @schema@.outbox_id_seq`
 
 // reader joins what the shards ask for into one statement. It reads at once when a shard knows of more, else
 // after PollMin until nothing has come for PollMax; then after a wait that doubles up to that, and when it is woken.
-//
-// While rows come one by one, half of PollMin would be most of the time that a row takes. So the reader looks in between, and reads
-// at once when an id was taken and a transaction has ended since. When rows come faster, a read for each would cost more than it saves.
+// While rows come one by one it waits for the doorbell, which is quicker than the next poll, and cheaper.
 type reader struct {
 	pool             *pgxpool.Pool
-	sql, lookSQL     string
+	sql              string
 	pollMin, pollMax time.Duration
 	logger           zerolog.Logger
 	asks             chan ask
@@ -38,17 +31,17 @@ type reader struct {
 	metrics          *metrics
 
 	pending map[int16]ask
+	read    map[int16]time.Time // when each shard's last read began
+	woken   time.Time           // what was read before may lack a row
 	wait    time.Duration
 	came    time.Time     // when rows came last
-	gap     time.Duration // between two rows, averaged
-	readAt  time.Time     // when the last read ended
-	last    int64         // the sequence's last value then
+	gap     time.Duration // between two rows, on average
 }
 
 func newReader(o Options, m *metrics) *reader {
 	return &reader{
-		pool: o.Pool, sql: readSQL.In(o.Schema), lookSQL: lookSQL.In(o.Schema), pollMin: o.PollMin, pollMax: o.PollMax, logger: o.Logger,
-		asks: make(chan ask, 64), wake: make(chan struct{}, 1), pending: map[int16]ask{}, wait: o.PollMin, metrics: m,
+		pool: o.Pool, sql: readSQL.In(o.Schema), pollMin: o.PollMin, pollMax: o.PollMax, logger: o.Logger,
+		asks: make(chan ask, 64), wake: make(chan struct{}, 1), pending: map[int16]ask{}, read: map[int16]time.Time{}, wait: o.PollMin, metrics: m,
 	}
 }
 
@@ -66,9 +59,9 @@ func (r *reader) run(ctx context.Context) {
 	defer timer.Stop()
 	due := false
 	for {
-		if len(r.pending) > 0 && (due || r.urgent()) {
+		if len(r.pending) > 0 && (due || r.hurry()) {
 			r.readAll(ctx)
-			timer.Reset(r.untilLook())
+			timer.Reset(r.wait)
 			due = false
 			if ctx.Err() != nil {
 				return
@@ -82,49 +75,11 @@ func (r *reader) run(ctx context.Context) {
 		case a := <-r.asks:
 			r.pending[a.shard] = a
 		case <-r.wake:
-			r.wait = r.pollMin
-			due = true
+			r.wait, r.woken = r.pollMin, time.Now()
 		case <-timer.C:
-			if due = r.due(ctx); !due {
-				timer.Reset(r.untilLook())
-			}
+			due = true
 		}
 	}
-}
-
-// looks reports whether rows come so rarely that looking is worth while.
-func (r *reader) looks() bool { return r.wait == r.pollMin && r.gap >= r.pollMin }
-
-func (r *reader) untilLook() time.Duration {
-	if r.looks() {
-		return r.wait / looksPerPoll
-	}
-	return r.wait
-}
-
-// due reports whether to read, now that a wait is over.
-func (r *reader) due(ctx context.Context) bool {
-	if !r.looks() || len(r.pending) == 0 || time.Since(r.readAt) >= r.pollMax {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	var last int64
-	var snapshot string
-	if err := r.pool.QueryRow(ctx, r.lookSQL).Scan(&last, &snapshot); err != nil {
-		return true // the read will say so
-	}
-	return r.worth(last, snapshot, time.Since(r.readAt))
-}
-
-// worth reports whether a read may find more than the one that was so long ago, by what a look has found. A row becomes visible with the end of
-// a transaction only, and that of another makes no haste.
-func (r *reader) worth(last int64, snapshot string, ago time.Duration) bool {
-	changed := false
-	for _, a := range r.pending {
-		changed = changed || a.snapshot != snapshot
-	}
-	return changed && (last != r.last || ago >= r.pollMin)
 }
 
 // drainAsks takes what is there without waiting, so that the next statement serves as many as possible.
@@ -139,9 +94,10 @@ func (r *reader) drainAsks() {
 	}
 }
 
-func (r *reader) urgent() bool {
+// hurry reports whether a shard waits that knows of more, or whose last read began before the reader was woken: it had not asked then.
+func (r *reader) hurry() bool {
 	for _, a := range r.pending {
-		if a.urgent {
+		if a.urgent || r.woken.After(r.read[a.shard]) {
 			return true
 		}
 	}
@@ -155,10 +111,13 @@ func (r *reader) readAll(ctx context.Context) {
 		asks = append(asks, a)
 	}
 	clear(r.pending)
+	now := time.Now()
+	for _, a := range asks {
+		r.read[a.shard] = now
+	}
 	readCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	h, pages, err := read(readCtx, r.pool, r.sql, asks)
 	cancel()
-	r.readAt, r.last = time.Now(), h.last
 	found := 0
 	for _, a := range asks {
 		reply := answer{generation: a.generation, server: h.server, err: err}
@@ -171,19 +130,30 @@ func (r *reader) readAll(ctx context.Context) {
 		}
 		a.reply <- reply
 	}
+	if err == nil && r.bell != nil {
+		r.bell.seen(h.armed)
+		r.bell.watch(ctx)
+	}
 	r.pace(ctx, found, err)
 }
 
 // pace chooses the next wait, and lets the doorbell be heard before it becomes long.
 func (r *reader) pace(ctx context.Context, found int, err error) {
-	switch {
-	case err != nil:
+	if err != nil {
 		r.wait = r.pollMax
 		return
-	case found > 0:
+	}
+	if found > 0 {
 		gap := min(time.Since(r.came), r.pollMax) / time.Duration(found)
 		r.gap += (gap - r.gap) * time.Duration(min(found, gapMemory)) / gapMemory
-		r.wait, r.came = r.pollMin, time.Now()
+		r.came = time.Now()
+	}
+	if r.rare() && r.sleep(ctx) {
+		return
+	}
+	switch {
+	case found > 0:
+		r.wait = r.pollMin
 		if r.bell != nil {
 			r.bell.silence(ctx)
 		}
@@ -192,8 +162,30 @@ func (r *reader) pace(ctx context.Context, found int, err error) {
 		r.wait = r.pollMin
 		return
 	}
-	r.wait = min(2*r.wait, r.pollMax)
-	if r.wait == r.pollMax && r.bell != nil && r.bell.arm(ctx) {
+	if r.wait = min(2*r.wait, r.pollMax); r.wait == r.pollMax {
+		r.sleep(ctx)
+	}
+}
+
+// rare reports whether rows come one by one, and producers do not wait for each other to ring.
+func (r *reader) rare() bool {
+	if r.bell == nil || !r.bell.free() {
+		return false
+	}
+	if r.bell.armed {
+		return r.gap >= r.pollMin
+	}
+	return r.gap >= rarePolls*r.pollMin
+}
+
+// sleep waits for the doorbell, and reports whether that can be heard.
+func (r *reader) sleep(ctx context.Context) bool {
+	if r.bell == nil {
+		return false
+	}
+	r.wait = r.pollMax
+	if r.bell.arm(ctx) {
 		r.wait = r.pollMin // one more look: what came before the bell was armed did not ring
 	}
+	return r.bell.armed
 }

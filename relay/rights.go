@@ -31,11 +31,12 @@ WITH needed(name, privileges) AS (VALUES
     UNION ALL
     SELECT 'SELECT', 'SEQUENCE @schema@.outbox_id_seq' WHERE NOT has_sequence_privilege('@schema@.outbox_id_seq', 'SELECT')
     UNION ALL
-    SELECT 'UPDATE', 'SEQUENCE @schema@.outbox_doorbell' WHERE NOT has_sequence_privilege('@schema@.outbox_doorbell', 'UPDATE')
+    SELECT privilege, 'SEQUENCE @schema@.outbox_doorbell' FROM (VALUES ('SELECT'), ('UPDATE')) AS b(privilege)
+    WHERE NOT has_sequence_privilege('@schema@.outbox_doorbell', privilege)
     UNION ALL
     SELECT 'EXECUTE', 'FUNCTION @schema@.outbox_shards()' WHERE NOT has_function_privilege('@schema@.outbox_shards()', 'EXECUTE')
 )
-SELECT format('GRANT %s ON %s TO %I;', string_agg(privilege, ', '), object, current_user) FROM lacking GROUP BY object ORDER BY object`
+SELECT format('GRANT %s ON %s TO %I;', string_agg(privilege, ', ' ORDER BY array_position('{SELECT,INSERT,UPDATE,DELETE,EXECUTE}', privilege)), object, current_user) FROM lacking GROUP BY object ORDER BY object`
 
 // RightsError says that the relay's database role lacks rights, which waiting does not mend.
 type RightsError struct {

@@ -22,6 +22,9 @@ const rowOverhead = 1 << 10
 // rowSize is size in SQL.
 const rowSize = `(octet_length(x.payload) + coalesce(octet_length(x.headers::text), 0) + 1024)`
 
+// before is the frame of what comes before a row, in a window.
+const before = `ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING`
+
 // place says where a row is in its life, see the package comment.
 type place uint8
 

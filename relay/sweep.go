@@ -16,7 +16,7 @@ const (
 	// which could turn the plan around, by IS TRUE.
 	passSQL pg.SQL = `
 SELECT ` + rowColumns + ` FROM (
-    SELECT x.*, x.ctid AS at, sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ROWS UNBOUNDED PRECEDING) - ` + rowSize + ` AS before
+    SELECT x.*, x.ctid AS at, coalesce(sum(` + rowSize + `) OVER (ORDER BY x.shard, x.id ` + before + `), 0) AS before
     FROM @schema@.outbox x
     WHERE (x.shard, x.id) > ($1, $2) AND x.shard <= $1 AND (x.shard, x.id) <= ($1, $3)
       AND ((x.hash IN (SELECT unnest($4::bigint[]))) IS TRUE AND x.key <> '' OR $5 AND x.key = '')

@@ -8,6 +8,7 @@ import (
 
 	"github.com/surefoot-mq/surefoot/internal/pg"
 	"github.com/surefoot-mq/surefoot/internal/testkit"
+	"github.com/surefoot-mq/surefoot/message"
 )
 
 // doorbell returns the value of the doorbell: 2 while the relay sleeps and wants to be woken.
@@ -44,6 +45,29 @@ func TestDoorbellAndHintWake(t *testing.T) {
 	net.Heal(t)
 	w.settled(4)
 	w.wait("the relay to sleep with somebody listening", func() bool { return w.doorbell() == 2 })
+}
+
+// TestTheDoorbellStaysArmedBetweenRowsThatComeOneByOne has a relay for which a row is rare that comes 40 ms after another.
+func TestTheDoorbellStaysArmedBetweenRowsThatComeOneByOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topology()
+	o := w.options()
+	o.ListenURL = w.db.Direct
+	o.PollMin, o.PollMax = 20*time.Millisecond, 2*time.Second
+	w.start(o)
+	w.wait("the relay to sleep", func() bool { return w.doorbell() == 2 })
+	for n := range 5 {
+		w.enqueue(msg("k", n))
+		w.settled(n + 1)
+		require.Equal(t, 2, w.doorbell())
+	}
+	var many []message.Message
+	for n := range 100 {
+		many = append(many, msg("many", n))
+	}
+	w.enqueue(many...)
+	w.wait("many rows to silence it", func() bool { return w.doorbell() == 1 })
 }
 
 // TestARelayThatConnectsDuringItsFirstLookTakesShardsAtOnce has a slow database, so that the broker is there before the first look has ended.
