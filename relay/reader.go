@@ -187,5 +187,5 @@ func (r *reader) sleep(ctx context.Context) bool {
 	if r.bell.arm(ctx) {
 		r.wait = r.pollMin // one more look: what came before the bell was armed did not ring
 	}
-	return r.bell.armed
+	return r.bell.armed && r.bell.hearing.Load()
 }

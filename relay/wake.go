@@ -49,8 +49,8 @@ type doorbell struct {
 	hearing      atomic.Bool
 
 	// Of the reader's goroutine.
-	armed     bool
-	queue     float64 // its average length
+	armed     bool    // as far as is known
+	queue     float64 // of producers, its average length
 	checkAt   time.Time
 	restUntil time.Time // not between rows
 	muteUntil time.Time // not at all
@@ -68,11 +68,7 @@ func newDoorbell(o Options, ring func()) *doorbell {
 
 // arm asks producers to ring, when somebody hears it. It reports whether the bell was armed just now.
 func (d *doorbell) arm(ctx context.Context) bool {
-	if !d.hearing.Load() {
-		d.armed = false
-		return false
-	}
-	if d.armed || time.Now().Before(d.muteUntil) {
+	if !d.hearing.Load() || d.armed || time.Now().Before(d.muteUntil) {
 		return false
 	}
 	_, err := d.pool.Exec(ctx, d.arming)

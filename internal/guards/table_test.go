@@ -445,7 +445,7 @@ var all = []guard{
 	},
 	{
 		name: "a doorbell that another relay silenced stays so", file: "relay/wake.go",
-		from: "	if d.armed || time.Now().Before(d.muteUntil) {", to: "	if d.armed {",
+		from: " || time.Now().Before(d.muteUntil) {", to: " {",
 		pkg: "relay", test: "TestADoorbellThatAnotherRelaySilencedStaysSo",
 	},
 	{
