@@ -64,7 +64,10 @@ type row struct {
 	route    *route
 	unit     *unit      // nil: no key, so no order
 	parked   *parkedRef // nil: it does not live in outbox_parked
-	at       pgtype.TID // where it was read, most probably still its place
+
+	// Where it was read, most probably still its place: slot from 1 on, or 0 when that is not known.
+	block uint32
+	slot  uint16
 
 	shard    int16
 	place    place
@@ -131,6 +134,11 @@ func (c *content) message() message.Message {
 		ContentType: c.text(textContentType), Source: c.text(textSource), CorrelationID: c.text(textCorrelationID), CausationID: c.text(textCausationID),
 		RequestID: c.text(textRequestID), TraceParent: c.text(textTraceParent), TraceState: c.text(textTraceState),
 	}
+}
+
+// at is its ctid as it was read; NULL when that is not known.
+func (r *row) at() pgtype.TID {
+	return pgtype.TID{BlockNumber: r.block, OffsetNumber: r.slot, Valid: r.slot > 0}
 }
 
 // size is what the row counts against limits in bytes.

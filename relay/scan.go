@@ -53,7 +53,7 @@ func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err
 			len(values[colShard]), len(values[colID]), len(values[colHash]), len(values[colAt]), len(values[colCreated]), len(values[colOccurred]))
 	}
 	r.shard, r.id, r.hash = int16(binary.BigEndian.Uint16(values[colShard])), integer(values[colID]), integer(values[colHash])
-	r.at = pgtype.TID{BlockNumber: binary.BigEndian.Uint32(values[colAt]), OffsetNumber: binary.BigEndian.Uint16(values[colAt][4:]), Valid: true}
+	r.block, r.slot = binary.BigEndian.Uint32(values[colAt]), binary.BigEndian.Uint16(values[colAt][4:])
 	r.created, r.msg.occurred = micros(values[colCreated]), micros(values[colOccurred])
 	s.keep(&r.msg, values[colFirstText:colHeaders])
 	r.headers, r.msg.payload = copied(values[colHeaders]), copied(values[colPayload])
@@ -62,15 +62,17 @@ func (s *scanner) scan(rows pgx.Rows, readAt time.Time) (kind int16, r *row, err
 
 // scanText is for the simple protocol, which sends everything as text.
 func (s *scanner) scanText(rows pgx.Rows, r *row) (kind int16, _ *row, err error) {
+	var at pgtype.TID
 	var created, occurred time.Time
 	var texts [colHeaders - colFirstText][]byte
-	to := append([]any{&kind}[:s.from], &r.shard, &r.id, &r.hash, &r.at, &created, &occurred)
+	to := append([]any{&kind}[:s.from], &r.shard, &r.id, &r.hash, &at, &created, &occurred)
 	for i := range texts {
 		to = append(to, &texts[i])
 	}
 	if err := rows.Scan(append(to, &r.headers, &r.msg.payload)...); err != nil {
 		return 0, nil, err
 	}
+	r.block, r.slot = at.BlockNumber, at.OffsetNumber
 	r.created, r.msg.occurred = created.UnixMicro(), occurred.UnixMicro()
 	s.keep(&r.msg, texts[:])
 	return kind, r, nil

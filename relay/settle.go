@@ -114,7 +114,7 @@ func (s *settler) delete(ctx context.Context, batch []settlement) (map[int16]boo
 	for _, b := range batch {
 		owned, epochs = append(owned, b.shard), append(epochs, b.epoch)
 		for _, r := range b.rows {
-			shards, ids, places = append(shards, r.shard), append(ids, r.id), append(places, r.at)
+			shards, ids, places = append(shards, r.shard), append(ids, r.id), append(places, r.at())
 		}
 	}
 	if err := fault.Point("relay.after-confirm"); err != nil {

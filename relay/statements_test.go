@@ -68,7 +68,7 @@ func TestSettlingFindsMovedRows(t *testing.T) {
 	require.NoError(t, err)
 	read, err := collectRows(rows, time.Now())
 	require.NoError(t, err)
-	require.True(t, read[0].at.Valid)
+	require.True(t, read[0].at().Valid)
 	_, err = db.Pool.Exec(t.Context(), `VACUUM FULL `+table)
 	require.NoError(t, err)
 	s := newSettler(Options{Pool: db.Pool, Schema: db.Schema})
