@@ -56,7 +56,7 @@ FROM @schema@.outbox_parked WHERE shard = $1 AND (state = 'retry' OR $2 AND key 
 	parkedIDsSQL pg.SQL = `
 SELECT id FROM @schema@.outbox_parked WHERE shard = $1 AND (state = 'retry' OR $2 AND key <> '') LIMIT $3`
 
-	measureParkedSQL pg.SQL = `SELECT x.id, ` + rowSize + ` FROM (SELECT p.*, p.ctid AS at FROM @schema@.outbox_parked p WHERE p.shard = $1 AND p.id = ANY ($2)) x ORDER BY x.id`
+	measureParkedSQL pg.SQL = `SELECT x.id, ` + rowSize + ` FROM @schema@.outbox_parked x WHERE x.shard = $1 AND x.id = ANY ($2) ORDER BY x.id`
 
 	fetchParkedSQL pg.SQL = `SELECT ` + rowColumns + ` FROM (SELECT p.*, p.ctid AS at FROM @schema@.outbox_parked p WHERE p.shard = $1 AND p.id = ANY ($2)) x ORDER BY x.id`
 

@@ -180,12 +180,16 @@ func (r *reader) rare() bool {
 
 // sleep waits for the doorbell, and reports whether that can be heard.
 func (r *reader) sleep(ctx context.Context) bool {
-	if r.bell == nil {
+	if r.bell == nil || !r.bell.hearing.Load() {
+		return false
+	}
+	just := r.bell.arm(ctx)
+	if !r.bell.armed {
 		return false
 	}
 	r.wait = r.pollMax
-	if r.bell.arm(ctx) {
+	if just {
 		r.wait = r.pollMin // one more look: what came before the bell was armed did not ring
 	}
-	return r.bell.armed && r.bell.hearing.Load()
+	return true
 }

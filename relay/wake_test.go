@@ -63,7 +63,7 @@ func TestTheDoorbellStaysArmedBetweenRowsThatComeOneByOne(t *testing.T) {
 		require.Equal(t, 2, w.doorbell())
 	}
 	var many []message.Message
-	for n := range 100 {
+	for n := range 300 { // of which no wait for them makes rare ones
 		many = append(many, msg("many", n))
 	}
 	w.enqueue(many...)
